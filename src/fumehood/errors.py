@@ -1204,10 +1204,11 @@ class CheckpointError(SandboxError):
     """
 
     code = "checkpoint"
+    opening: ClassVar[str] = "the checkpoint failed: "
 
     def __init__(self, *, reason: str, hint: str = "", logged: str = "") -> None:
         self.reason = reason
-        super().__init__(f"the checkpoint failed: {visible_line(reason)}", hint=hint, logged=logged or reason)
+        super().__init__(f"{self.opening}{visible_line(reason)}", hint=hint, logged=logged or reason)
 
     @staticmethod
     def from_errno(number: int, what: str = "") -> CheckpointError:
@@ -1258,12 +1259,15 @@ class CheckpointNotFoundError(CheckpointError, LookupError):
     """No checkpoint has this id or name."""
 
     code = "checkpoint_not_found"
+    # A rollback, a fork or a comparison names it, and none of them is a checkpoint.
+    opening = ""
 
     def __init__(self, *, checkpoint_id: str) -> None:
         self.checkpoint_id = checkpoint_id
         super().__init__(
             reason=f"there is no checkpoint {checkpoint_id!r}",
-            hint="`list_checkpoints()` shows which there are; the oldest is dropped when there are too many",
+            hint="`list_checkpoints()` shows which there are: a fork has none of its parent's, and the oldest is dropped "
+            "when there are too many",
             logged="there is no such checkpoint",
         )
 

@@ -85,13 +85,13 @@ class OneOf(click.ParamType[str]):
     name = "word"
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._words = words
+        self.words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the word, or refuse it with the list of those that are allowed."""
-        if value not in self._words:
+        if value not in self.words:
             name = "argument" if param is None else _shown_name(param)
-            raise WrongWordError(_about_choice(name, value, self._words), ctx)
+            raise WrongWordError(_about_choice(name, value, self.words), ctx)
 
         return str(value)
 
@@ -99,7 +99,7 @@ class OneOf(click.ParamType[str]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Offer the words that begin with the typed text."""
-        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
 
 
 class _Help(click.Command):
@@ -351,7 +351,9 @@ def _sentence(error: click.UsageError) -> str:
             known = [] if error.ctx is None else _option_names(error.ctx)
             return f"there is no option {error.option_name!r}{_meant(error.option_name, known)}"
         case click.MissingParameter() if error.param is not None:
-            return f"the following arguments are required: {_shown_name(error.param)}"
+            words = error.param.type.words if isinstance(error.param.type, OneOf) else ()
+            one_of = f", one of {', '.join(words)}" if words else ""
+            return f"the following arguments are required: {_shown_name(error.param)}{one_of}"
         case click.BadParameter() if error.param is not None:
             return f"argument {_shown_name(error.param)}: {error.message}"
 

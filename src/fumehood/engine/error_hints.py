@@ -22,6 +22,7 @@ _STOPPED = {
 }
 # With a dot, the package is there and has no such part.
 _MISSING = re.compile(r"No module named '([A-Za-z_]\w{0,100})'", re.ASCII)
+_EXITED = "it ends this call only, as the end of a program would; the variables are kept"
 _NO_ROOT = "no process in a sandbox is root: what needs root is done when a template is built"
 # Programs for which a process has to be root.
 _NO_PROGRAM = re.compile(r"\[Errno 2\] No such file or directory: '(sudo|su|doas|apt|apt-get)'")
@@ -48,6 +49,9 @@ def _hint_of(error: ExecutionError, network: Network) -> str:
 
     if error.name == "FileNotFoundError" and (found := _NO_PROGRAM.fullmatch(error.value)):
         return f"there is no {found[1]!r}, and {_NO_ROOT}"
+
+    if error.name == "SystemExit":
+        return _EXITED
 
     if is_unreached(error.name, error.value):
         return _about_network(network)

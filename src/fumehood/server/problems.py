@@ -193,7 +193,7 @@ def request_id_of(request: HTTPConnection) -> str:
 _REASONS = {
     "extra_forbidden": UNKNOWN_FIELD,
     "missing": "it must be given",
-    "json_invalid": "it is no JSON",
+    "json_invalid": "it is not valid JSON",
     "model_attributes_type": "it must be a JSON object",
 }
 _SHOWN = (bool, int, float)
@@ -249,7 +249,7 @@ def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
     reason = _REASONS.get(kind, fault["msg"])
 
     if kind == "json_invalid":
-        reason = f"{reason} behind character {fault['loc'][-1]}: {fault['ctx']['error']}"
+        reason = f"{reason} from character {int(fault['loc'][-1]) + 1} on: {fault['ctx']['error']}"
     elif kind not in _REASONS and isinstance(given, _SHOWN if kind != "literal_error" else (*_SHOWN, str)):
         # Another text may be a secret.
         reason = f"{reason}, not {given!r}"

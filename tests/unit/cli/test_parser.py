@@ -57,6 +57,7 @@ def test_the_help_says_where_files_go(command, folder, capsys):
     ("arguments", "said"),
     [
         (["run"], "fumehood run: the following arguments are required: FILE"),
+        (["completion"], "are required: SHELL, one of bash, zsh, fish"),
         (
             ["run", "-", "--timout", "3"],
             "fumehood run: there is no option '--timout'; did you mean '--timeout'?",

@@ -100,6 +100,11 @@ def test_a_part_that_a_package_has_not_is_no_missing_package() -> None:
     assert missing("sklearn.nosuch", PIP) == ""
 
 
+def test_the_end_of_a_program_is_explained() -> None:
+    """In a sandbox `sys.exit()` ends no interpreter."""
+    assert "it ends this call only" in hint("SystemExit", "3", NONE)
+
+
 def test_what_needs_root_is_named_as_such() -> None:
     """The program alone is not what is missing; for other programs the error says all that is known."""
     said = hint("FileNotFoundError", "[Errno 2] No such file or directory: 'sudo'", NONE)

@@ -119,7 +119,10 @@ class _Body(BaseModel):
         ('{"code": "1", "language": "r"}', "language: Input should be 'python' or 'bash', not 'r'"),
         ('{"code": "1", "seconds": -1}', "seconds: Input should be greater than or equal to 0.5, not -1"),
         ('{"code": ["s3cret"]}', "code: Input should be a valid string"),
-        ("{bad", "body: it is no JSON behind character 1: Expecting property name enclosed in double quotes"),
+        (
+            "{bad",
+            "body: it is not valid JSON from character 2 on: Expecting property name enclosed in double quotes",
+        ),
         ("[1]", "body: it must be a JSON object"),
     ],
 )
