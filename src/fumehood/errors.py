@@ -1266,8 +1266,8 @@ class CheckpointNotFoundError(CheckpointError, LookupError):
         self.checkpoint_id = checkpoint_id
         super().__init__(
             reason=f"there is no checkpoint {checkpoint_id!r}",
-            hint="`list_checkpoints()` shows which there are: a fork has none of its parent's, and the oldest is dropped "
-            "when there are too many",
+            hint="`list_checkpoints()` shows which there are: a fork has none of its parent's, and the oldest is "
+            "dropped when there are too many",
             logged="there is no such checkpoint",
         )
 

@@ -84,7 +84,7 @@ def test_a_traceback_ends_at_the_line_of_the_caller(sandbox: Sandbox) -> None:
         words, behind = _lines_behind_the_caller(call)
         assert behind == [], words
 
-    with pytest.raises(FileNotFoundError, match="cannot upload 'nope.csv'(?s:.)*of this machine"):
+    with pytest.raises(FileNotFoundError, match=r"cannot upload 'nope.csv'(?s:.)*of this machine"):
         sandbox.upload("nope.csv")
 
     async def main() -> None:
