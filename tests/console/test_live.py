@@ -191,3 +191,42 @@ def test_variables_are_there_without_a_look_inside(new_page: NewPage, box: Box) 
     assert box.value("__import__('os').path.exists('seen')") == "False"
     page.get_by_label("Filter variables").fill("tot")
     table.get_by_role("button", name="frame").wait_for(state="detached")
+
+
+_PLACEHOLDERS = """
+new MutationObserver(() => {
+  if (document.querySelector(".skeleton") && !document.querySelector(".sandbox-page")) window.waited = true;
+}).observe(document, {subtree: true, childList: true});
+"""
+
+
+def test_a_view_that_has_come_is_shown_without_a_placeholder(new_page: NewPage, box: Box) -> None:
+    """React keeps a placeholder for 300 ms: none is shown where the code and the newest cells are there before the login.
+
+    The control is a page whose cells are answered after that.
+    """
+    box.run("6 * 7")
+
+    wanted = {
+        True: ("/console/assets/Sandbox-", f"/v1/sandboxes/{box.id}", "/executions?limit=100"),
+        False: ("/v1/me",),
+    }
+
+    for is_early, names in wanted.items():
+        page = new_page(None)
+        page.add_init_script(_PLACEHOLDERS)
+        arrived: list[str] = []
+        held: list[Any] = []
+        page.on("response", lambda answer, arrived=arrived: arrived.append(answer.url))
+        page.route("**/v1/me" if is_early else f"**/v1/sandboxes/{box.id}", held.append)
+        page.goto(str(box.api.base_url.join(box.address)), wait_until="commit")
+
+        for name in names:
+            until(lambda name=name: page.wait_for_timeout(10) or any(name in url for url in arrived), name)
+
+        until(lambda: page.wait_for_timeout(10) or held, "the request that is held back")
+        # The code that has come has run, and what the page shows by now is painted.
+        page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)))")
+        held.pop(0).continue_()
+        _cell(page, 1).wait_for()
+        assert page.evaluate("window.waited ?? false") is not is_early

@@ -8,6 +8,7 @@ import { asProblem } from "./api/problem";
 import { client, sandboxAt } from "./api/queries";
 import type { Me } from "./api/types";
 import { Boundary } from "./parts/Boundary";
+import { loadable } from "./parts/loadable";
 import { Empty, ProblemBox } from "./parts/Problems";
 import { MayActContext } from "./parts/rights";
 import { Shell } from "./parts/Shell";
@@ -18,8 +19,7 @@ import { Sandboxes } from "./views/Sandboxes";
 const Branches = lazy(() => import("./views/Branches"));
 const Compare = lazy(() => import("./views/Compare"));
 const Overview = lazy(() => import("./views/Overview"));
-const sandboxView = () => import("./views/Sandbox");
-const Sandbox = lazy(sandboxView);
+const [Sandbox, loadSandbox] = loadable(() => import("./views/Sandbox"));
 const Keys = lazy(() => import("./views/Keys"));
 const Records = lazy(() => import("./views/Records"));
 const RecordView = lazy(() => import("./views/RecordView"));
@@ -30,7 +30,7 @@ const Shares = lazy(() => import("./views/Shares"));
 
 /** Loads the code of the view at an address, beside who is logged in. */
 export function loadEarly(pathname: string): void {
-  if (sandboxAt(pathname) !== null) sandboxView().catch(() => undefined);
+  if (sandboxAt(pathname) !== null) loadSandbox().catch(() => undefined);
 }
 
 export function App({ code }: { code: string | null }) {
