@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fumehood.engine.kept_records import KeptRecords
     from fumehood.port.backend import Backend
     from fumehood.runtimes.namespaces.runtime import LinuxRuntime
-    from fumehood.templates.images.credentials import Logins
+    from fumehood.templates.images.credentials import RegistryLogins
     from fumehood.templates.store import TemplateStore
     from fumehood.values.security import SecurityEvent
 
@@ -197,11 +197,11 @@ def template_store() -> TemplateStore:
     return TemplateStore(os.path.join(_home(), "templates"))
 
 
-def registry_logins() -> Logins:
+def registry_logins() -> RegistryLogins:
     """Returns the logins of this user at registries of container images."""
-    from fumehood.templates.images.credentials import Logins
+    from fumehood.templates.images.credentials import RegistryLogins
 
-    return Logins(dict(os.environ))
+    return RegistryLogins(dict(os.environ))
 
 
 def artifacts_location() -> str:

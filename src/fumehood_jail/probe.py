@@ -47,7 +47,7 @@ _FORKS_HINT = (
 _TRIAL_MEMORY_BYTES = 64 * 1024 * 1024
 
 
-class Layer:
+class ProbedLayer:
     """One layer of isolation on this system.
 
     Attributes:
@@ -89,7 +89,7 @@ class _RefusalError(Exception):
         self.detail = detail
 
 
-def probe() -> list[Layer]:
+def probe() -> list[ProbedLayer]:
     """Tries every layer in a process of its own.
 
     Raises:
@@ -109,7 +109,7 @@ def probe() -> list[Layer]:
     if done.returncode != 0:
         raise JailError("probe", 0, done.stderr.decode("utf-8", "backslashreplace").strip() or "no answer")
 
-    return [Layer(**fields) for fields in json.loads(done.stdout)]
+    return [ProbedLayer(**fields) for fields in json.loads(done.stdout)]
 
 
 def main() -> None:
@@ -117,14 +117,14 @@ def main() -> None:
     json.dump([layer.to_dict() for layer in try_everything()], sys.stdout)
 
 
-def try_everything() -> list[Layer]:
+def try_everything() -> list[ProbedLayer]:
     """Tries every layer in children of this process, which must have only one thread."""
     facts = advice.read_facts()
     layers = [_kernel()]
     try:
         plan = users.plan_ids()
     except JailError as error:
-        layers.append(Layer("ids", "missing", "required", str(error), error.hint))
+        layers.append(ProbedLayer("ids", "missing", "required", str(error), error.hint))
         return layers
 
     try:
@@ -138,28 +138,28 @@ def try_everything() -> list[Layer]:
     layers += [_no_new_privs(), _seccomp(), _landlock(), _cgroup(facts)]
     layers.append(_forks() if has_users else _follows("forks", "advice"))
     for name, good, why, way_out in advice.hardening(facts):
-        layers.append(Layer(name, "there" if good else "missing", "advice", why, way_out))
+        layers.append(ProbedLayer(name, "there" if good else "missing", "advice", why, way_out))
 
     return layers
 
 
-def _kernel() -> Layer:
+def _kernel() -> ProbedLayer:
     release = os.uname().release
     numbers = release.split("-")[0].split(".")
     version = (int(numbers[0]), int(numbers[1]))
     why = f"Linux {release} on {call_numbers.MACHINE}"
     if version >= _COMPLETE_KERNEL:
-        return Layer("kernel", "there", "required", why)
+        return ProbedLayer("kernel", "there", "required", why)
 
     if version >= _OLDEST_KERNEL:
-        return Layer("kernel", "degraded", "required", why, "Linux 5.13 and later have all layers.")
+        return ProbedLayer("kernel", "degraded", "required", why, "Linux 5.13 and later have all layers.")
 
-    return Layer("kernel", "missing", "required", why, "Linux 5.12 is the oldest that works.")
+    return ProbedLayer("kernel", "missing", "required", why, "Linux 5.12 is the oldest that works.")
 
 
-def _namespaces(plan: users.IdPlan, facts: Facts) -> list[Layer]:
+def _namespaces(plan: users.IdPlan, facts: Facts) -> list[ProbedLayer]:
     """Tries the user namespace alone, then each other kind together with it."""
-    layers: list[Layer] = []
+    layers: list[ProbedLayer] = []
     for kind, flag in namespaces.ALL_NAMESPACES.items():
         action = network.loopback_up if kind == "net" else _nothing
         name = f"{kind} namespace"
@@ -171,15 +171,17 @@ def _namespaces(plan: users.IdPlan, facts: Facts) -> list[Layer]:
         try:
             _try_in_clone(syscalls.CLONE_NEWUSER | flag, plan, action)
         except _RefusalError as refusal:
-            layers.append(Layer(name, "missing", "required", *_explain(refusal, kind, facts)))
+            layers.append(ProbedLayer(name, "missing", "required", *_explain(refusal, kind, facts)))
         else:
-            layers.append(Layer(name, "there", "required", f"a child has lived in a new {kind} namespace"))
+            layers.append(
+                ProbedLayer(name, "there", "required", f"a child has lived in a new {kind} namespace")
+            )
 
     return layers
 
 
-def _follows(name: str, need: str) -> Layer:
-    return Layer(
+def _follows(name: str, need: str) -> ProbedLayer:
+    return ProbedLayer(
         name,
         "missing",
         need,
@@ -189,7 +191,7 @@ def _follows(name: str, need: str) -> Layer:
     )
 
 
-def _mounts(plan: users.IdPlan, facts: Facts, has_users: bool) -> list[Layer]:
+def _mounts(plan: users.IdPlan, facts: Facts, has_users: bool) -> list[ProbedLayer]:
     flags = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
     layers = []
     for what, action in (("tmpfs", _mount_tmpfs), ("proc", _mount_proc), ("pivot_root", _exchange_root)):
@@ -200,20 +202,22 @@ def _mounts(plan: users.IdPlan, facts: Facts, has_users: bool) -> list[Layer]:
         try:
             _try_in_clone(flags, plan, action)
         except _RefusalError as refusal:
-            layers.append(Layer(what, "missing", "required", *_explain(refusal, what, facts)))
+            layers.append(ProbedLayer(what, "missing", "required", *_explain(refusal, what, facts)))
         else:
             layers.append(
-                Layer(what, "there", "required", f"{what} has worked for a child in namespaces of its own")
+                ProbedLayer(
+                    what, "there", "required", f"{what} has worked for a child in namespaces of its own"
+                )
             )
 
     return [*layers, _overlay(plan) if has_users else _follows("overlay", "wanted")]
 
 
-def _overlay(plan: users.IdPlan) -> Layer:
+def _overlay(plan: users.IdPlan) -> ProbedLayer:
     try:
         _try_in_clone(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS, plan, _mount_overlay)
     except _RefusalError as refusal:
-        return Layer(
+        return ProbedLayer(
             "overlay",
             "missing",
             "wanted",
@@ -222,7 +226,9 @@ def _overlay(plan: users.IdPlan) -> Layer:
             "forbids it. Without it, locks and watches on the system's files reach the host and other sandboxes.",
         )
 
-    return Layer("overlay", "there", "wanted", "a lock on a file beneath an overlay has not reached the file")
+    return ProbedLayer(
+        "overlay", "there", "wanted", "a lock on a file beneath an overlay has not reached the file"
+    )
 
 
 def _explain(refusal: _RefusalError, what: str, facts: Facts) -> tuple[str, str]:
@@ -243,7 +249,7 @@ def _explain(refusal: _RefusalError, what: str, facts: Facts) -> tuple[str, str]
     return advice.explain_mount(refusal.number, what, facts)
 
 
-def _ids(plan: users.IdPlan) -> Layer:
+def _ids(plan: users.IdPlan) -> ProbedLayer:
     """Returns the layer of user ids, judged by the id plan that the trials have used."""
     if plan.kind == "single":
         way_out = "Give the container 65536 user ids (docker: userns-remap; podman: --uidmap)."
@@ -252,23 +258,23 @@ def _ids(plan: users.IdPlan) -> Layer:
                 "Install newuidmap and newgidmap, and list a range for you in /etc/subuid and /etc/subgid."
             )
 
-        return Layer("ids", "degraded", "wanted", "; ".join(plan.notes), way_out)
+        return ProbedLayer("ids", "degraded", "wanted", "; ".join(plan.notes), way_out)
 
     first = plan.uid_map[-1][1]
     why = f"{plan.kind}: {plan.count} ids from {first} on, one for each sandbox"
-    return Layer("ids", "there", "wanted", "; ".join([why, *plan.notes]))
+    return ProbedLayer("ids", "there", "wanted", "; ".join([why, *plan.notes]))
 
 
-def _no_new_privs() -> Layer:
+def _no_new_privs() -> ProbedLayer:
     try:
         _try_in_fork(_prctl_no_new_privs)
     except _RefusalError as refusal:
-        return Layer("no_new_privs", "missing", "required", refusal.detail, "Use Linux 3.5 or later.")
+        return ProbedLayer("no_new_privs", "missing", "required", refusal.detail, "Use Linux 3.5 or later.")
 
-    return Layer("no_new_privs", "there", "required", "a child has given up gaining privileges")
+    return ProbedLayer("no_new_privs", "there", "required", "a child has given up gaining privileges")
 
 
-def _seccomp() -> Layer:
+def _seccomp() -> ProbedLayer:
     try:
         program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"))
         _try_in_fork(lambda: _be_filtered(program))
@@ -276,63 +282,67 @@ def _seccomp() -> Layer:
         way_out = (
             "The kernel needs CONFIG_SECCOMP_FILTER, and a container must permit the seccomp system call."
         )
-        return Layer("seccomp", "missing", "required", refusal.detail, way_out)
+        return ProbedLayer("seccomp", "missing", "required", refusal.detail, way_out)
 
     digest = seccomp.policy_digest(program)[:12]
-    return Layer("seccomp", "there", "required", f"a child was refused what policy {digest} refuses")
+    return ProbedLayer("seccomp", "there", "required", f"a child was refused what policy {digest} refuses")
 
 
-def _forks() -> Layer:
+def _forks() -> ProbedLayer:
     try:
         program = seccomp.compile_policy(os.path.join(seccomp.POLICIES, "sandbox.toml"), is_notifying=True)
         hold_a_child(program)
     except (JailError, OSError) as error:
-        return Layer("forks", "missing", "advice", f"live sandboxes cannot be forked: {error}", _FORKS_HINT)
+        return ProbedLayer(
+            "forks", "missing", "advice", f"live sandboxes cannot be forked: {error}", _FORKS_HINT
+        )
 
-    return Layer(
+    return ProbedLayer(
         "forks", "there", "advice", "a child was held in a system call, and made another in its place"
     )
 
 
-def _landlock() -> Layer:
+def _landlock() -> ProbedLayer:
     abi = landlock.available_abi()
     way_out = "Boot with 'landlock' in the kernel's lsm= list, on a kernel with CONFIG_SECURITY_LANDLOCK."
     if abi == 0:
-        return Layer("landlock", "missing", "wanted", "the kernel has none, or it is switched off", way_out)
+        return ProbedLayer(
+            "landlock", "missing", "wanted", "the kernel has none, or it is switched off", way_out
+        )
 
     try:
         _try_in_fork(_be_landlocked)
     except _RefusalError as refusal:
-        return Layer("landlock", "missing", "wanted", refusal.detail, way_out)
+        return ProbedLayer("landlock", "missing", "wanted", refusal.detail, way_out)
 
     why = f"ABI {abi}: a child was refused what was not listed"
     if abi < _COMPLETE_LANDLOCK_ABI:
-        return Layer(
+        return ProbedLayer(
             "landlock", "degraded", "wanted", why, "Linux 6.12 also fences signals and abstract sockets."
         )
 
-    return Layer("landlock", "there", "wanted", why)
+    return ProbedLayer("landlock", "there", "wanted", why)
 
 
-def _cgroup(facts: Facts) -> Layer:
+def _cgroup(facts: Facts) -> ProbedLayer:
     driver, reasons = cgroups.detect()
     if driver is None:
-        return Layer("cgroup", "missing", "wanted", *advice.explain_no_cgroup(reasons, facts))
+        return ProbedLayer("cgroup", "missing", "wanted", *advice.explain_no_cgroup(reasons, facts))
 
     try:
         _use_cgroup(driver)
     except (JailError, OSError) as error:
-        return Layer("cgroup", "missing", "wanted", *advice.explain_no_cgroup([str(error)], facts))
+        return ProbedLayer("cgroup", "missing", "wanted", *advice.explain_no_cgroup([str(error)], facts))
 
     why = f"version {driver.version} in {driver.parent!r}, with {', '.join(sorted(driver.controllers))}"
     if not driver.disks:
         why += "; reads from disks are not bounded, which takes io (blkio in version 1) as well"
     if "cpu" not in driver.controllers:
-        return Layer(
+        return ProbedLayer(
             "cgroup", "degraded", "wanted", why, "Hand down the cpu controller as well, to limit CPU time."
         )
 
-    return Layer("cgroup", "there", "wanted", why)
+    return ProbedLayer("cgroup", "there", "wanted", why)
 
 
 def _use_cgroup(driver: cgroups.CgroupDriver) -> None:

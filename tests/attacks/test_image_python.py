@@ -23,7 +23,7 @@ from fumehood.runtimes.base import ContextLaunch
 from fumehood.runtimes.namespaces import runtime as runtime_module
 from fumehood.runtimes.namespaces import spawner as spawner_module
 from fumehood.runtimes.namespaces.runtime import LinuxRuntime
-from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.credentials import RegistryLogins
 from fumehood.templates.images.layers import LayerStore, layer_key
 from fumehood.templates.images.pull import pull
 from fumehood.templates.images.reference import read_reference
@@ -56,7 +56,9 @@ class Images:
         self._layout.add([busybox_layer(), tar_of([program])])
 
         with self._store.in_use():
-            pulled = pull(read_reference(f"oci:{self._layout.folder}"), self._store, Logins({}), say=print)
+            pulled = pull(
+                read_reference(f"oci:{self._layout.folder}"), self._store, RegistryLogins({}), say=print
+            )
 
         layers = tuple(layer_key("sha256", layer.diff_id) for layer in pulled.layers)
         image = ImageRoot(store=self._store.folder, layers=layers, version=(3, 11, 0), python="/bin/python3")

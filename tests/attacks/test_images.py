@@ -20,10 +20,10 @@ from tests.image_layouts import Entry, Layout, busybox_layer, needs_program, tar
 
 from fumehood import ImageError, InvalidArgumentError, Network, TemplateStoreError
 from fumehood.templates.images import pull as pull_module
-from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.credentials import RegistryLogins
 from fumehood.templates.images.dockerfile import read_dockerfile
 from fumehood.templates.images.layers import LayerStore, delete_tree
-from fumehood.templates.images.pull import Bounds, pull
+from fumehood.templates.images.pull import UnpackBounds, pull
 from fumehood.templates.images.reference import read_reference
 from fumehood.templates.images.registry import RegistrySource
 from fumehood.templates.images.source import BuildSettings, DockerfileSource
@@ -41,12 +41,16 @@ class Target:
         self.outside.mkdir()
         (self.outside / "secret").write_text("secret")
 
-    def pull(self, archive: bytes, bounds: Bounds | None = None) -> None:
+    def pull(self, archive: bytes, bounds: UnpackBounds | None = None) -> None:
         self.layout.add([archive])
 
         with self.store.in_use():
             pull(
-                read_reference(f"oci:{self.layout.folder}"), self.store, Logins({}), say=print, bounds=bounds
+                read_reference(f"oci:{self.layout.folder}"),
+                self.store,
+                RegistryLogins({}),
+                say=print,
+                bounds=bounds,
             )
 
     def is_untouched(self) -> bool:
@@ -113,7 +117,7 @@ def test_a_layer_that_grows_without_end_is_stopped(target):
     assert len(gzip.compress(bomb, 1)) * 100 < len(bomb)
 
     with pytest.raises(ImageError, match=r"larger than .* bytes when it is unpacked"):
-        target.pull(bomb, Bounds(free_growth_bytes=1 << 20))
+        target.pull(bomb, UnpackBounds(free_growth_bytes=1 << 20))
 
     assert target.is_untouched()
 
@@ -138,14 +142,14 @@ def test_a_layout_holds_regular_files_alone(target, name, how):
         path.symlink_to(kept)
 
     with target.store.in_use(), pytest.raises(ImageError):
-        pull(read_reference(f"oci:{target.layout.folder}"), target.store, Logins({}), say=print)
+        pull(read_reference(f"oci:{target.layout.folder}"), target.store, RegistryLogins({}), say=print)
 
     # The control.
     path.unlink()
     kept.rename(path)
 
     with target.store.in_use():
-        pull(read_reference(f"oci:{target.layout.folder}"), target.store, Logins({}), say=print)
+        pull(read_reference(f"oci:{target.layout.folder}"), target.store, RegistryLogins({}), say=print)
 
 
 class Dripping:
@@ -234,11 +238,11 @@ def test_a_layer_with_a_million_entries_is_stopped(target):
     archive = tar_of([Entry(f"d{number}/e", b"") for number in range(150)])
 
     with pytest.raises(ImageError, match="more than 100 entries"):
-        target.pull(archive, Bounds(max_entries=100))
+        target.pull(archive, UnpackBounds(max_entries=100))
 
     assert target.is_untouched()
-    assert Bounds().max_entries < 1_000_000
-    target.pull(archive, Bounds(max_entries=150))
+    assert UnpackBounds().max_entries < 1_000_000
+    target.pull(archive, UnpackBounds(max_entries=150))
 
 
 def test_a_header_that_takes_all_memory_is_stopped(target, monkeypatch):
@@ -283,7 +287,9 @@ class Steps:
         self.layout.add([layer or busybox_layer()], tag="tiny", config={"Env": ["PATH=/bin"]})
         text = f"FROM oci:{self.layout.folder}:tiny\nRUN {line}\n"
         settings = BuildSettings(network=network or Network(), image=f"oci:{self.layout.folder}:tiny")
-        source = DockerfileSource(read_dockerfile(text), "Dockerfile", self.store, Logins({}), settings)
+        source = DockerfileSource(
+            read_dockerfile(text), "Dockerfile", self.store, RegistryLogins({}), settings
+        )
         self.heard.clear()
 
         with self.store.in_use():
@@ -449,7 +455,7 @@ def test_an_upload_is_bounded_as_it_is_unpacked(steps, grows):
     dockerfile = read_dockerfile(f"FROM {image}\nCOPY --from=upload:one wanted /wanted\n", "Dockerfile")
     limits = StepLimits(max_bytes=8 << 20, max_entries=2000)
     settings = BuildSettings(limits=limits, image=image, uploads={"one": str(upload)})
-    source = DockerfileSource(dockerfile, "Dockerfile", steps.store, Logins({}), settings)
+    source = DockerfileSource(dockerfile, "Dockerfile", steps.store, RegistryLogins({}), settings)
 
     with steps.store.in_use():
         if grows == "nothing":
@@ -480,7 +486,7 @@ def test_a_step_that_writes_or_runs_without_end_is_stopped(steps):
     text = f"FROM {image}\nRUN sleep 1000\n"
     steps.layout.add([busybox_layer()], tag="tiny", config={"Env": ["PATH=/bin"]})
     settings = BuildSettings(limits=StepLimits(seconds=1.0), image=image)
-    source = DockerfileSource(read_dockerfile(text), "Dockerfile", steps.store, Logins({}), settings)
+    source = DockerfileSource(read_dockerfile(text), "Dockerfile", steps.store, RegistryLogins({}), settings)
 
     with steps.store.in_use(), pytest.raises(TemplateStoreError, match="ran longer than 1 s"):
         source.prepare("tiny", steps.heard.append)
@@ -499,7 +505,7 @@ def test_a_dockerfile_names_no_image_of_this_machine(steps, text):
     dockerfile = read_dockerfile(f"{text.format(image=image)}\n", "Dockerfile")
 
     def prepare(settings: BuildSettings) -> None:
-        source = DockerfileSource(dockerfile, "Dockerfile", steps.store, Logins({}), settings)
+        source = DockerfileSource(dockerfile, "Dockerfile", steps.store, RegistryLogins({}), settings)
 
         with steps.store.in_use():
             source.prepare("tiny", steps.heard.append)
@@ -519,7 +525,7 @@ def test_a_file_of_a_step_is_bounded_at_once(steps):
     text = f"FROM {image}\nRUN busybox dd if=/dev/zero of=/large bs=1M count=64\n"
     settings = BuildSettings(limits=StepLimits(max_bytes=8 << 20), image=image)
     source = DockerfileSource(
-        read_dockerfile(text, "Dockerfile"), "Dockerfile", steps.store, Logins({}), settings
+        read_dockerfile(text, "Dockerfile"), "Dockerfile", steps.store, RegistryLogins({}), settings
     )
 
     with steps.store.in_use(), pytest.raises(TemplateStoreError, match="ended with"):
@@ -535,7 +541,7 @@ def test_the_memory_of_a_step_is_bounded(steps):
 
     def prepare(memory_bytes: int) -> None:
         settings = BuildSettings(limits=StepLimits(memory_bytes=memory_bytes), image=image)
-        DockerfileSource(dockerfile, "Dockerfile", steps.store, Logins({}), settings).prepare(
+        DockerfileSource(dockerfile, "Dockerfile", steps.store, RegistryLogins({}), settings).prepare(
             "tiny", steps.heard.append
         )
 

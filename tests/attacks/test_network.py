@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from fumehood.scorecard.probes import ELSEWHERE, METADATA
-from fumehood.scorecard.scene import Listener
+from fumehood.scorecard.scene import CountingListener
 
 # Less than the probe waits for.
 FAST_SECONDS = 4.0
 
 
 @pytest.fixture
-def listener() -> Iterator[Listener]:
-    listener = Listener()
+def listener() -> Iterator[CountingListener]:
+    listener = CountingListener()
     yield listener
     listener.close()
 

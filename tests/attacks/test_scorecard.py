@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fumehood.cli.attacks import attack
-from fumehood.scorecard.card import CONTROL, Card, Machine, Verdict
+from fumehood.scorecard.card import CONTROL, Card, MachineFacts, Verdict
 from fumehood.scorecard.places import ProgramPlace, bubblewrap
 from fumehood.scorecard.rows import ROWS
 
@@ -138,7 +138,7 @@ def test_the_table_is_for_people(card, capsys, monkeypatch):
 
 def _as_card(said: dict) -> object:
     columns = list(said["work"])
-    machine = Machine(**{**said["machine"], "missing": tuple(said["machine"]["missing"])})
+    machine = MachineFacts(**{**said["machine"], "missing": tuple(said["machine"]["missing"])})
     verdicts = {
         column: {row["id"]: Verdict(**row["verdicts"][column]) for row in said["rows"]} for column in columns
     }

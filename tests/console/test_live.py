@@ -200,8 +200,13 @@ new MutationObserver(() => {
 """
 
 
+def _pumped(page: Any, found: Any) -> Any:
+    """Returns `found`, or lets playwright handle events of the page for 10 ms."""
+    return found or page.wait_for_timeout(10)
+
+
 def test_a_view_that_has_come_is_shown_without_a_placeholder(new_page: NewPage, box: Box) -> None:
-    """React keeps a placeholder for 300 ms: none is shown where the code and the newest cells are there before the login.
+    """React keeps a placeholder for 300 ms: none is shown where code and newest cells are there before the login.
 
     The control is a page whose cells are answered after that.
     """
@@ -222,9 +227,12 @@ def test_a_view_that_has_come_is_shown_without_a_placeholder(new_page: NewPage, 
         page.goto(str(box.api.base_url.join(box.address)), wait_until="commit")
 
         for name in names:
-            until(lambda name=name: page.wait_for_timeout(10) or any(name in url for url in arrived), name)
+            until(
+                lambda page=page, name=name, urls=arrived: _pumped(page, any(name in url for url in urls)),
+                name,
+            )
 
-        until(lambda: page.wait_for_timeout(10) or held, "the request that is held back")
+        until(lambda page=page, held=held: _pumped(page, held), "the request that is held back")
         # The code that has come has run, and what the page shows by now is painted.
         page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)))")
         held.pop(0).continue_()

@@ -29,7 +29,7 @@ from fumehood.dialects.e2b import (
 )
 from fumehood.dialects.e2b.bodies import _unpacked, read_object
 from fumehood.dialects.e2b.connect import frame, frames
-from fumehood.dialects.e2b.messages import Message as E2BMessage
+from fumehood.dialects.e2b.messages import ClientMessage as E2BMessage
 from fumehood.dialects.jupyter.messages import compose, decode_default, decode_v1, encode_default, encode_v1
 from fumehood.egress.client_hello import HelloError, read_client_hello
 from fumehood.egress.http_messages import (
@@ -40,7 +40,7 @@ from fumehood.egress.http_messages import (
     send_body,
     target_of_absolute,
 )
-from fumehood.egress.pipes import Incoming, Pipe, PipeEndError, TooLongError
+from fumehood.egress.pipes import Pipe, PipeEndError, PipeReader, TooLongError
 from fumehood.egress.socks import SocksError, read_greeting, read_request
 from fumehood.errors import FumehoodError
 from fumehood.server.json_bodies import read_fields
@@ -224,7 +224,7 @@ async def _feed_head(data: bytes, _kind: str) -> str:
     else:
         target_of_absolute(head)
 
-    await send_body(Incoming(_Memory(rest)), head, _Memory(), _uncounted)
+    await send_body(PipeReader(_Memory(rest)), head, _Memory(), _uncounted)
     return "taken"
 
 
@@ -237,7 +237,7 @@ async def _feed_hello(data: bytes, _kind: str) -> str:
 
 
 async def _feed_socks(data: bytes, _kind: str) -> str:
-    incoming = Incoming(_Memory(data))
+    incoming = PipeReader(_Memory(data))
     await read_greeting(incoming)
     await read_request(incoming)
     return "taken"

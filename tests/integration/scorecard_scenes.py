@@ -16,11 +16,11 @@ def what_gets_through() -> dict[str, list[str]]:
     # Late: the environment comes first.
     from fumehood.scorecard.rows import ROWS
     from fumehood.scorecard.run import Attempts, run_probes
-    from fumehood.scorecard.scene import Stage
+    from fumehood.scorecard.scene import AttackStage
 
     attempts = {row.id: Attempts(row.id) for row in ROWS}
 
-    with Stage(secret) as stage:
+    with AttackStage(secret) as stage:
         run_probes(stage.columns["fumehood"], attempts, lambda said: None)
 
     return {row: tried.got + tried.reasons for row, tried in attempts.items() if tried.got or tried.reasons}

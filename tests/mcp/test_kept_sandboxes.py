@@ -13,7 +13,7 @@ from fumehood import CapacityError
 from fumehood.client.backend import HttpBackend
 from fumehood.client.connection import ServerAddress
 from fumehood.mcp import caller as keeping
-from fumehood.mcp.caller import Caller, NewSandbox
+from fumehood.mcp.caller import Caller, SandboxOptions
 
 from .conftest import play
 
@@ -40,7 +40,7 @@ def test_a_host_keeps_no_more_than_it_may_however_many_are_asked_for_at_once(
         async with launcher(server) as kept:
 
             async def make() -> str:
-                async with kept.new(NewSandbox()) as sandbox:
+                async with kept.new(SandboxOptions()) as sandbox:
                     return sandbox.id
 
             made = await asyncio.gather(*(make() for _ in range(5)), return_exceptions=True)
@@ -60,7 +60,7 @@ def test_room_is_not_made_by_ending_what_is_new(server: Any, monkeypatch: pytest
         async with launcher(server) as kept:
 
             async def make() -> str:
-                async with kept.new(NewSandbox()) as sandbox:
+                async with kept.new(SandboxOptions()) as sandbox:
                     return sandbox.id
 
             ended, second, _ = [await make() for _ in range(3)]

@@ -20,7 +20,7 @@ from fumehood import Limits, Sandbox, Template
 from fumehood.assemble import make_backend
 from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal, call
-from fumehood.templates.recipe import LeftOut
+from fumehood.templates.recipe import SkippedModule
 
 OK = "yes"
 _FIRST_SECONDS = 120
@@ -108,7 +108,7 @@ def _preloaded(case: Case, template: Template, backend: Any, row: dict[str, str]
     row["preloaded"] = _step(work)
 
     if row["preloaded"] == OK:
-        left_out: tuple[LeftOut, ...] = call(backend.left_out, template.name)
+        left_out: tuple[SkippedModule, ...] = call(backend.left_out, template.name)
         reasons = [f"left out: {one.reason}" for one in left_out if one.module == case.module]
         row["preloaded"] = "; ".join(reasons) or OK
 

@@ -220,7 +220,7 @@ def test_no_server_starts_on_half_a_restore(tmp_path: Path) -> None:
 def test_what_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
     """A file that cannot take its place: what was moved before it is removed again."""
     from fumehood.storage import restore
-    from fumehood.storage.backup import Places
+    from fumehood.storage.backup import ServerFiles
 
     class Failing(type(tmp_path)):  # type: ignore[misc]
         def rename(self, target: Path) -> Path:
@@ -230,7 +230,7 @@ def test_what_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
             return super().rename(target)
 
     (tmp_path / "state").mkdir()
-    places = Places(state=Failing(tmp_path / "state"), database_url="", artifacts=None)
+    places = ServerFiles(state=Failing(tmp_path / "state"), database_url="", artifacts=None)
 
     with pytest.raises(OSError, match="No space"):
         restore.restore_backup(whole(), places)

@@ -56,7 +56,7 @@ _UNSEEN = frozenset(
 
 
 @dataclass(slots=True)
-class Cell:
+class ParsedCell:
     """The parts of a cell: Python code, and shell commands.
 
     Attributes:
@@ -74,9 +74,9 @@ class Cell:
     unknown: str = ""
 
 
-def read_cell(code: str, *, first_line: int = 1) -> Cell:
+def read_cell(code: str, *, first_line: int = 1) -> ParsedCell:
     """Split a cell that Python alone cannot parse into its parts."""
-    cell = Cell()
+    cell = ParsedCell()
     code = code.replace("\r\n", "\n")
     code = _without_prompts(code)
     body_start = len(code) - len(code.lstrip())
@@ -117,7 +117,7 @@ def _dedented(code: str) -> str:
     return "\n".join(line.removeprefix(first[1]) for line in code.split("\n")) if first else code
 
 
-def _cell_magic(cell: Cell, code: str, line: int) -> str | None:
+def _cell_magic(cell: ParsedCell, code: str, line: int) -> str | None:
     """Return the Python in a cell whose first line is a cell magic; None if there is no such magic."""
     if not code.startswith("%%"):
         return None
@@ -148,7 +148,7 @@ def _cell_magic(cell: Cell, code: str, line: int) -> str | None:
     return "\n" * body.count("\n")
 
 
-def _lines(cell: Cell, code: str, first_line: int) -> str:
+def _lines(cell: ParsedCell, code: str, first_line: int) -> str:
     parts: list[str] = []
     at, line, depth, is_start = 0, first_line, 0, True
 
@@ -176,7 +176,7 @@ def _lines(cell: Cell, code: str, first_line: int) -> str:
     return "".join(parts)
 
 
-def _special(cell: Cell, code: str, at: int, line: int) -> tuple[str, int] | None:
+def _special(cell: ParsedCell, code: str, at: int, line: int) -> tuple[str, int] | None:
     """Return the Python of a line in IPython's syntax, and its end; None for any other line."""
     if match := _ESCAPED_LINE.match(code, at):
         indent = code[at : match.start("sign")]
@@ -196,7 +196,7 @@ def _special(cell: Cell, code: str, at: int, line: int) -> tuple[str, int] | Non
     return None
 
 
-def _escaped(cell: Cell, sign: str, rest: str, line: int) -> str:
+def _escaped(cell: ParsedCell, sign: str, rest: str, line: int) -> str:
     if sign[0] == "!":
         cell.shell.append((rest, line))
         return "None"
@@ -214,7 +214,7 @@ def _escaped(cell: Cell, sign: str, rest: str, line: int) -> str:
     return _line_magic(cell, rest, line)
 
 
-def _line_magic(cell: Cell, text: str, line: int) -> str:
+def _line_magic(cell: ParsedCell, text: str, line: int) -> str:
     match = _MAGIC.fullmatch(text.strip())
     name, rest = (match[1], match[2]) if match else ("", "")
 

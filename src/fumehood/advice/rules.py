@@ -54,7 +54,7 @@ def outside_workspace(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AdviceRule:
     """One rule: its subject, and its severity unless a finding has its own."""
 
     severity: Literal["info", "warning", "danger"]
@@ -67,34 +67,36 @@ def words(text: str) -> list[str]:
 
 
 RULES = {
-    "unparsable": Rule(
+    "unparsable": AdviceRule(
         "danger", "cannot be read: broken, too large, too deep, or in a language that is unknown here"
     ),
-    "hidden-text": Rule("danger", "characters that a reader does not see, or that reorder what is seen"),
-    "lookalike-name": Rule("danger", "a name in letters that look like others"),
-    "hidden-name": Rule(
+    "hidden-text": AdviceRule(
+        "danger", "characters that a reader does not see, or that reorder what is seen"
+    ),
+    "lookalike-name": AdviceRule("danger", "a name in letters that look like others"),
+    "hidden-name": AdviceRule(
         "danger", "the name of a function or module is put together, or looked up, at run time"
     ),
-    "hidden-code": Rule("danger", "code that was encoded is run"),
-    "remote-code": Rule("danger", "code that was fetched from the network is run"),
-    "dynamic-code": Rule("warning", "text is run as code"),
-    "encoded-blob": Rule("warning", "a long piece of encoded text"),
-    "introspection": Rule("warning", "reaches for the insides of the interpreter"),
-    "native": Rule("warning", "calls native code, past everything that Python checks"),
-    "process": Rule("warning", "starts or signals programs"),
-    "bomb": Rule("danger", "starts processes or threads without end"),
-    "huge-value": Rule("warning", "makes a value that fits in no memory"),
-    "network": Rule("warning", "uses the network"),
-    "install": Rule("warning", "installs packages"),
-    "metadata-address": Rule("danger", "an address where clouds give out credentials"),
-    "reverse-shell": Rule("danger", "connects a shell to the network"),
-    "outside-workspace": Rule("warning", "a file outside of /home/user, /mnt/data and /tmp"),
-    "sensitive-path": Rule("danger", "a file that holds credentials, or the insides of the system"),
-    "destructive": Rule("danger", "deletes or overwrites everything"),
-    "privileges": Rule("warning", "tries to gain privileges or to change namespaces"),
-    "deserialise": Rule("info", "turns bytes into objects, which can run code"),
-    "environment": Rule("info", "reads environment variables"),
-    "secret": Rule("danger", "a secret stands in the code"),
+    "hidden-code": AdviceRule("danger", "code that was encoded is run"),
+    "remote-code": AdviceRule("danger", "code that was fetched from the network is run"),
+    "dynamic-code": AdviceRule("warning", "text is run as code"),
+    "encoded-blob": AdviceRule("warning", "a long piece of encoded text"),
+    "introspection": AdviceRule("warning", "reaches for the insides of the interpreter"),
+    "native": AdviceRule("warning", "calls native code, past everything that Python checks"),
+    "process": AdviceRule("warning", "starts or signals programs"),
+    "bomb": AdviceRule("danger", "starts processes or threads without end"),
+    "huge-value": AdviceRule("warning", "makes a value that fits in no memory"),
+    "network": AdviceRule("warning", "uses the network"),
+    "install": AdviceRule("warning", "installs packages"),
+    "metadata-address": AdviceRule("danger", "an address where clouds give out credentials"),
+    "reverse-shell": AdviceRule("danger", "connects a shell to the network"),
+    "outside-workspace": AdviceRule("warning", "a file outside of /home/user, /mnt/data and /tmp"),
+    "sensitive-path": AdviceRule("danger", "a file that holds credentials, or the insides of the system"),
+    "destructive": AdviceRule("danger", "deletes or overwrites everything"),
+    "privileges": AdviceRule("warning", "tries to gain privileges or to change namespaces"),
+    "deserialise": AdviceRule("info", "turns bytes into objects, which can run code"),
+    "environment": AdviceRule("info", "reads environment variables"),
+    "secret": AdviceRule("danger", "a secret stands in the code"),
 }
 
 _PROCESS = words(

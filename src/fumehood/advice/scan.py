@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import get_args
 
 from fumehood.advice import shell
-from fumehood.advice.cells import Cell, outside_strings, read_cell
+from fumehood.advice.cells import ParsedCell, outside_strings, read_cell
 from fumehood.advice.characters import disguised_names, hidden_kinds
 from fumehood.advice.findings import SEVERITIES, Collection, Findings, Severity, secrets_in
 from fumehood.advice.rules import RULES
@@ -39,7 +39,7 @@ _ORDINARY_ENCODINGS = frozenset(
 _MAX_REPORTED = 150
 
 
-class Places:
+class TextPositions:
     """Converts positions in a text to lines and columns."""
 
     def __init__(self, text: str) -> None:
@@ -53,7 +53,7 @@ class Places:
 
 def look_at_text(code: str, collection: Collection, *, is_python: bool = True) -> None:
     """Look at code as text."""
-    places = Places(code)
+    places = TextPositions(code)
 
     for kind, at in hidden_kinds(code).items():
         line, column = places.of(at)
@@ -77,7 +77,7 @@ def look_at_text(code: str, collection: Collection, *, is_python: bool = True) -
         _look_at_characters(code, collection, places)
 
 
-def _look_at_characters(code: str, collection: Collection, places: Places) -> None:
+def _look_at_characters(code: str, collection: Collection, places: TextPositions) -> None:
     if not code.isascii():
         for number, (plain, at) in enumerate(disguised_names(outside_strings(code))):
             if number == _MAX_REPORTED:
@@ -248,7 +248,7 @@ def _parsed(code: str) -> ast.AST | BaseException:
             return error
 
 
-def _report_cell(cell: Cell, collection: Collection, at_line: int | None) -> None:
+def _report_cell(cell: ParsedCell, collection: Collection, at_line: int | None) -> None:
     starts: list[int] = []
     size = 0
 
@@ -272,7 +272,7 @@ def _report_cell(cell: Cell, collection: Collection, at_line: int | None) -> Non
 
 
 def _look_at_shell(script: str, collection: Collection) -> None:
-    places = Places(script)
+    places = TextPositions(script)
 
     for number, found in enumerate(shell.findings_in(script)):
         if number == _MAX_SHELL_FINDINGS * len(RULES):

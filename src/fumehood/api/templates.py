@@ -27,11 +27,11 @@ from fumehood.engine.settings import EngineSettings
 from fumehood.errors import HostUnavailableError, InvalidArgumentError, TemplateError, TemplateStoreError
 from fumehood.portal import Portal, call, check_callbacks
 from fumehood.templates.builder import build
-from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.credentials import RegistryLogins
 from fumehood.templates.images.image_template import base_of
 from fumehood.templates.images.source import ImageOrder, dockerfile_text
 from fumehood.templates.images.workbench import Base
-from fumehood.templates.recipe import LanguageOrder, LeftOut, Recipe, Say, Source
+from fumehood.templates.recipe import LanguageOrder, Recipe, Say, SkippedModule, Source
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.store import TemplateInfo, TemplateStore, hint_of_names
 from fumehood.values.codec import read_value
@@ -188,7 +188,7 @@ def build_image_template(
     order: ImageOrder,
     *,
     start: StartCommand | None = None,
-    logins: Logins | None = None,
+    logins: RegistryLogins | None = None,
     force: bool = False,
     say: Say,
 ) -> TemplateInfo:
@@ -398,7 +398,7 @@ def _say_nothing(_text: str) -> None:
     return
 
 
-def _try_out(template: Template) -> tuple[LeftOut, ...]:
+def _try_out(template: Template) -> tuple[SkippedModule, ...]:
     """Starts a sandbox from a template; returns the modules that are left out because their import starts threads."""
     left_out = try_template(template).left_out
     wrong = next((one for one in left_out if one.cause != "threads"), None)
@@ -440,7 +440,7 @@ class Trial:
     start_seconds: float
     run_seconds: float
     level: str
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedModule, ...]
 
 
 def try_template(template: Template) -> Trial:

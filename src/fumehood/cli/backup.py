@@ -17,7 +17,7 @@ from fumehood.refusals import naming_arguments
 from fumehood.server.settings import load_settings
 
 if TYPE_CHECKING:
-    from fumehood.storage.backup import Backup, Places
+    from fumehood.storage.backup import Backup, ServerFiles
 
 
 def _backup(options: Options) -> int:
@@ -44,13 +44,13 @@ def _restore(options: Options) -> int:
     return 0
 
 
-def _places(options: Options) -> Places:
-    from fumehood.storage.backup import Places
+def _places(options: Options) -> ServerFiles:
+    from fumehood.storage.backup import ServerFiles
 
     flags = {"state_folder": options.state_folder}
     settings, _ = load_settings(flags, environ=os.environ, file=options.config)
     artifacts = artifacts_location()
-    return Places(
+    return ServerFiles(
         state=settings.state_path,
         database_url=settings.database_url,
         artifacts=None if "://" in artifacts else Path(artifacts),

@@ -26,8 +26,8 @@ from fumehood.client.abilities import ABILITIES, GROUPED_RUNS
 from fumehood.client.backend import HttpBackend
 from fumehood.client.connection import ServerAddress, query_of
 from fumehood.cluster.grouping import Grouping
-from fumehood.cluster.machine import BrokenOffError, Machine, NotSentError, Presence
-from fumehood.cluster.members import Members, Seen
+from fumehood.cluster.machine import BrokenOffError, Machine, MachinePresence, NotSentError
+from fumehood.cluster.members import ClusterView, Members
 from fumehood.cluster.placement import Placement, Report, Wish
 from fumehood.cluster.records import merged_records
 from fumehood.cluster.templates import Templates
@@ -84,7 +84,7 @@ class _Site:
     carrier: AdapterCarrier
     backend: HttpBackend
     runs: Grouping
-    presence: Presence = field(default_factory=lambda: Presence(_GRACE_SECONDS))
+    presence: MachinePresence = field(default_factory=lambda: MachinePresence(_GRACE_SECONDS))
     asking: asyncio.Task[None] | None = field(default=None)
     # The version, and what it lacks, that the log has a line about.
     logged_version: str = ""
@@ -426,7 +426,7 @@ class ClusterBackend(LoopBound, Backend, RecordKeeping):
 
     # -- what is seen of the machines
 
-    def _note_members(self, seen: Seen) -> None:
+    def _note_members(self, seen: ClusterView) -> None:
         """Updates the known machines by those that Ray reports as alive."""
         self._has_looked = True
 

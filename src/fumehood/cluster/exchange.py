@@ -23,7 +23,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExchangeReply:
     """An answer, or the head of one.
 
     Attributes:
@@ -71,7 +71,7 @@ def pack(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> by
     return _HEAD.pack(status, len(block)) + block + body
 
 
-def unpack(data: object) -> Answer:
+def unpack(data: object) -> ExchangeReply:
     """Decodes an answer.
 
     Raises:
@@ -86,4 +86,4 @@ def unpack(data: object) -> Answer:
     if len(data) < start:
         raise NotAnAnswerError("its head is cut off")
 
-    return Answer(status, unpack_headers(data[_HEAD.size : start]), data[start:])
+    return ExchangeReply(status, unpack_headers(data[_HEAD.size : start]), data[start:])

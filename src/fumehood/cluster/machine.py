@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from fumehood.cluster.exchange import BROKEN_OFF, NOT_REACHED, Answer, NotAnAnswerError, unpack
+from fumehood.cluster.exchange import BROKEN_OFF, NOT_REACHED, ExchangeReply, NotAnAnswerError, unpack
 from fumehood.log import events
 
 # Pieces of a stream that wait for their reader, until the adapter stops reading from the daemon.
@@ -34,7 +34,7 @@ class BrokenOffError(ConnectionError):
     """The connection broke after the call was sent: whether it was carried out is unknown."""
 
 
-class Presence:
+class MachinePresence:
     """Whether the cluster counts a machine in, and when its sandboxes are lost; all times are of the steady clock.
 
     A machine ends the sandboxes that may be restored elsewhere when its lease is over (`fumehood.daemon.lease`). A
@@ -134,7 +134,7 @@ class Machine:
 
         return len(broken)
 
-    async def call(self, *request: Any, is_probe: bool = False) -> Answer:
+    async def call(self, *request: Any, is_probe: bool = False) -> ExchangeReply:
         """Asks the adapter's `call` and returns the whole answer.
 
         Args:
@@ -147,7 +147,7 @@ class Machine:
         """
         return self._checked(await self._outcome(self._reachable(is_probe).call.remote(*request)))
 
-    async def stream(self, method: str, *request: Any) -> AsyncGenerator[bytes | Answer, None]:
+    async def stream(self, method: str, *request: Any) -> AsyncGenerator[bytes | ExchangeReply, None]:
         """Asks `stream` or `connect` of the adapter and yields the head of the answer, then pieces.
 
         Raises:
@@ -240,7 +240,7 @@ class Machine:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_settle, outcome, done)
 
-    def _checked(self, data: bytes | None) -> Answer:
+    def _checked(self, data: bytes | None) -> ExchangeReply:
         try:
             answer = unpack(data)
         except NotAnAnswerError as error:

@@ -42,7 +42,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ClusterView:
     """What one look at the cluster has found.
 
     Attributes:
@@ -65,7 +65,7 @@ class Members:
         tell: Called in this thread with what was seen, after each look.
     """
 
-    def __init__(self, address: str, tell: Callable[[Seen], object]) -> None:
+    def __init__(self, address: str, tell: Callable[[ClusterView], object]) -> None:
         self._address = address
         self._tell = tell
         self._known: dict[str, Member] = {}
@@ -128,7 +128,7 @@ class Members:
             ignore_reinit_error=True,
         )
 
-    def _look(self) -> Seen:
+    def _look(self) -> ClusterView:
         import ray
 
         began_at = time.monotonic()
@@ -155,7 +155,7 @@ class Members:
             found[host_id] = known
 
         self._known = found
-        return Seen(began_at=began_at, alive=found, ended=ended)
+        return ClusterView(began_at=began_at, alive=found, ended=ended)
 
     def _ask_for_hosts(self) -> None:
         if self._wanted_hosts == self._asked_hosts:

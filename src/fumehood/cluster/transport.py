@@ -18,7 +18,7 @@ import httpx2
 
 from fumehood.cancellation import cancel_and_wait
 from fumehood.client.connection import WHOLE_ANSWER, Carrier
-from fumehood.cluster.exchange import PIECE_BYTES, Answer, pack_headers
+from fumehood.cluster.exchange import PIECE_BYTES, ExchangeReply, pack_headers
 from fumehood.cluster.machine import BrokenOffError, Machine, NotSentError
 
 # The adapter makes them for its own connection to the daemon.
@@ -68,7 +68,7 @@ class AdapterCarrier(Carrier, httpx2.AsyncBaseTransport):
         except BrokenOffError as error:
             raise httpx2.ReadError(str(error), request=request) from None
 
-        assert isinstance(head, Answer)
+        assert isinstance(head, ExchangeReply)
         return httpx2.Response(head.status, headers=head.headers, stream=_Body(pieces, request))
 
     async def open_socket(self) -> socket.socket:
@@ -102,7 +102,7 @@ class AdapterCarrier(Carrier, httpx2.AsyncBaseTransport):
             await self._machine.feed(name, b"")
 
     async def _relay(
-        self, name: str, pieces: AsyncGenerator[bytes | Answer, None], ours: socket.socket
+        self, name: str, pieces: AsyncGenerator[bytes | ExchangeReply, None], ours: socket.socket
     ) -> None:
         ours.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=ours)
@@ -150,7 +150,7 @@ async def _with_upload(work: Awaitable[_T], sending: asyncio.Task[None] | None) 
 class _Body(httpx2.AsyncByteStream):
     """The body of an answer; closing it early ends the request at the daemon."""
 
-    def __init__(self, pieces: AsyncGenerator[bytes | Answer, None], request: httpx2.Request) -> None:
+    def __init__(self, pieces: AsyncGenerator[bytes | ExchangeReply, None], request: httpx2.Request) -> None:
         self._pieces = pieces
         self._request = request
 

@@ -9,8 +9,8 @@ import re
 
 from fumehood.egress.client_hello import MAX_HELLO_BYTES, Hello, HelloError, read_client_hello
 from fumehood.egress.http_messages import HeadError
-from fumehood.egress.pipes import Incoming, PipeEndError
-from fumehood.egress.policy import Policy, RefusedError
+from fumehood.egress.pipes import PipeEndError, PipeReader
+from fumehood.egress.policy import EgressPolicy, RefusedError
 from fumehood.values.domain_names import Target, TargetError, read_host
 
 _METHODS = (
@@ -69,7 +69,7 @@ _BLANK = bytes(range(0x21)) + b"\x7f"
 _PROXY_HEADERS = (b"PROXY ", b"\r\n\r\n\x00\r\nQUIT\n")
 
 
-async def read_hello(incoming: Incoming) -> Hello:
+async def read_hello(incoming: PipeReader) -> Hello:
     """Waits for the first message of a TLS client; it stays in `incoming`, to be passed on.
 
     Raises:
@@ -86,7 +86,7 @@ async def read_hello(incoming: Incoming) -> Hello:
     return hello
 
 
-def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, ...]:
+def check_hello(hello: Hello, target: Target, policy: EgressPolicy) -> tuple[Target, ...]:
     """Checks the server name of a TLS client against the target of its tunnel.
 
     For a tunnel to an address, returns the requested name with the tunnel's port; the policy allows that name too.
@@ -121,7 +121,7 @@ def check_hello(hello: Hello, target: Target, policy: Policy) -> tuple[Target, .
     return (named,)
 
 
-async def looks_like_http(incoming: Incoming) -> bool:
+async def looks_like_http(incoming: PipeReader) -> bool:
     """Returns whether a plain HTTP request begins here; waits for the needed bytes and leaves them in the buffer."""
     while any(method.startswith(incoming.held) for method in (*_METHODS, *_WORDS)):
         if not await incoming.more():

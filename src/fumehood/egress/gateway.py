@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 from fumehood.bounds import MIB
 from fumehood.egress.dialer import Resolver
 from fumehood.egress.interception import Authority
-from fumehood.egress.policy import Policy, RefusedError
+from fumehood.egress.policy import EgressPolicy, RefusedError
 from fumehood.text import visible_line
 from fumehood.values.domain_names import Address, Target
 from fumehood.values.network import EgressRecord, Network, SecretPlace
@@ -169,7 +169,7 @@ class Gateway:
         self.journal = Journal(sandbox_id)
         self.resolver = Resolver()
         self.route = Route(network=Network())
-        self.policy = Policy(self.route.network)
+        self.policy = EgressPolicy(self.route.network)
         self._connections: set[Judged] = set()
         self._bytes_left = self.route.network.max_bytes
         self._bytes_moved = 0
@@ -184,7 +184,7 @@ class Gateway:
     def use(self, route: Route) -> None:
         """Replaces the policy, also for open connections."""
         self.route = route
-        self.policy = Policy(route.network, route.more_rules)
+        self.policy = EgressPolicy(route.network, route.more_rules)
         self._bytes_left = route.network.max_bytes - self._bytes_moved
 
         for proxied in list(self._connections):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fumehood.egress.pipes import PIECE_BYTES, Incoming, Pipe, PipeEndError
+from fumehood.egress.pipes import PIECE_BYTES, Pipe, PipeEndError, PipeReader
 from fumehood.values.domain_names import Target, TargetError, read_authority
 
 MAX_HEAD_BYTES = 1 << 15
@@ -253,7 +253,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 async def send_body(
-    incoming: Incoming, head: RequestHead, upstream: Pipe, count: Callable[[int], Awaitable[None]]
+    incoming: PipeReader, head: RequestHead, upstream: Pipe, count: Callable[[int], Awaitable[None]]
 ) -> None:
     """Carries the body of one request.
 
@@ -285,7 +285,7 @@ async def send_body(
 
 
 async def _copy(
-    incoming: Incoming, left: int, upstream: Pipe, count: Callable[[int], Awaitable[None]]
+    incoming: PipeReader, left: int, upstream: Pipe, count: Callable[[int], Awaitable[None]]
 ) -> None:
     while left:
         data = await incoming.take_some(min(left, PIECE_BYTES))
@@ -298,7 +298,7 @@ async def _copy(
         left -= len(data)
 
 
-async def _chunk_size(incoming: Incoming) -> int:
+async def _chunk_size(incoming: PipeReader) -> int:
     line = _CHUNK_SIZE.fullmatch(await incoming.take_through(b"\r\n", _MAX_SIZE_LINE_BYTES))
 
     if line is None:
@@ -307,7 +307,7 @@ async def _chunk_size(incoming: Incoming) -> int:
     return int(line[1], 16)
 
 
-async def _drop_trailer(incoming: Incoming) -> None:
+async def _drop_trailer(incoming: PipeReader) -> None:
     taken = 0
 
     while (line := await incoming.take_through(b"\r\n", _MAX_TRAILER_BYTES)) != b"\r\n":

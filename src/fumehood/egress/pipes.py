@@ -172,7 +172,7 @@ class TlsPipe(Pipe):
                 await self._under.send(data)
 
 
-class Incoming:
+class PipeReader:
     """Bytes from a pipe, taken in pieces of bounded size.
 
     Args:

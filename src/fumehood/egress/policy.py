@@ -44,7 +44,7 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-class Policy:
+class EgressPolicy:
     """The network policy of one sandbox.
 
     Args:

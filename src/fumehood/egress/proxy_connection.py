@@ -31,7 +31,7 @@ from fumehood.egress.http_messages import (
     target_of_absolute,
     write_request_head,
 )
-from fumehood.egress.pipes import Incoming, Pipe, PipeEndError, SocketPipe, TlsPipe, TooLongError
+from fumehood.egress.pipes import Pipe, PipeEndError, PipeReader, SocketPipe, TlsPipe, TooLongError
 from fumehood.egress.policy import RefusedError
 from fumehood.values.domain_names import Address, Target, TargetError, read_authority
 from fumehood.values.network import SecretPlace
@@ -68,7 +68,7 @@ class ProxyConnection:
     def __init__(self, gateway: Gateway, sock: socket.socket) -> None:
         self._gateway = gateway
         self._client: Pipe = SocketPipe(sock)
-        self._incoming = Incoming(self._client)
+        self._incoming = PipeReader(self._client)
         self._task = asyncio.current_task()
         self._kind: Kind = "http"
         self._entry: Entry | None = None
@@ -307,7 +307,7 @@ class ProxyConnection:
         check_hello(await read_hello(self._incoming), target, gateway.policy)
         inner = TlsPipe(self._client, authority.context_for(target.host), None, received=self._incoming.held)
         await inner.shake_hands()
-        self._client, self._incoming = inner, Incoming(inner)
+        self._client, self._incoming = inner, PipeReader(inner)
         # A response can be sent again: within the new TLS.
         self._is_answered = False
         self._kind = "connect"

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from fumehood.egress.gateway import Route
 from fumehood.egress.interception import Authority, make_trust, system_certificates
-from fumehood.egress.policy import Policy, RefusedError
+from fumehood.egress.policy import EgressPolicy, RefusedError
 from fumehood.errors import InvalidArgumentError
 from fumehood.pip_configuration import ask_pip, read_pip_configuration
 from fumehood.values.domain_names import Target, TargetError, read_authority
@@ -170,7 +170,7 @@ async def prepare_route(network: Network, before: Route | None = None) -> Route:
         rules = settings.rules
         envs.update(settings.envs)
 
-    secrets = _secrets(network, Policy(network, rules))
+    secrets = _secrets(network, EgressPolicy(network, rules))
     authority = before.authority if before is not None else None
     bundle: bytes | None = None
     trust: ssl.SSLContext | None = None
@@ -195,7 +195,7 @@ async def prepare_route(network: Network, before: Route | None = None) -> Route:
     )
 
 
-def _secrets(network: Network, policy: Policy) -> dict[SecretPlace, Mapping[str, str]]:
+def _secrets(network: Network, policy: EgressPolicy) -> dict[SecretPlace, Mapping[str, str]]:
     found: dict[SecretPlace, Mapping[str, str]] = {}
 
     for text, headers in network.secrets.items():

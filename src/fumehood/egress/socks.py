@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from fumehood.egress.pipes import Incoming
+from fumehood.egress.pipes import PipeReader
 from fumehood.values.domain_names import Address, Target, TargetError, read_address, read_host
 
 VERSION = 5
@@ -31,7 +31,7 @@ class SocksError(ValueError):
         self.code = code
 
 
-async def read_greeting(incoming: Incoming) -> bytes:
+async def read_greeting(incoming: PipeReader) -> bytes:
     """Reads a client's greeting, and returns the reply.
 
     Raises:
@@ -46,7 +46,7 @@ async def read_greeting(incoming: Incoming) -> bytes:
     return bytes((VERSION, _NO_AUTHENTICATION))
 
 
-async def read_request(incoming: Incoming) -> Target:
+async def read_request(incoming: PipeReader) -> Target:
     """Reads a client's request, and returns its target.
 
     Raises:
@@ -74,7 +74,7 @@ def write_reply(code: int) -> bytes:
     return bytes((VERSION, code, 0, _IPV4)) + bytes(6)
 
 
-async def _read_address(incoming: Incoming, kind: int) -> tuple[str, Address | None]:
+async def _read_address(incoming: PipeReader, kind: int) -> tuple[str, Address | None]:
     if kind == _NAME:
         (size,) = await incoming.take(1)
         raw = await incoming.take(size)

@@ -25,7 +25,7 @@ from fumehood.errors import FumehoodError, RecordNotFoundError, SlowReaderError
 from fumehood.port.backend import Backend, ByteStream
 from fumehood.port.loop_bound import DistantStream, LoopBound
 from fumehood.port.record_keeping import RecordKeeping
-from fumehood.templates.recipe import LeftOut
+from fumehood.templates.recipe import SkippedModule
 from fumehood.values.audit import AuditLog
 from fumehood.values.checks import check_metadata
 from fumehood.values.events import Event, ExecutionFinished, StderrEvent, StdoutEvent, event_bytes
@@ -223,7 +223,7 @@ class LocalBackend(LoopBound, Backend, RecordKeeping):
     async def _isolation(self) -> Isolation | None:
         return self._supervisor.isolation
 
-    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
+    async def left_out(self, template: str) -> tuple[SkippedModule, ...]:
         """Returns the modules of a template's preload list that are not preloaded."""
         return await self._do(self._supervisor.templates.left_out, template)
 

@@ -27,7 +27,7 @@ from fumehood.values.transcript import Transcript
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LastVariables:
     """The variables of a context when they were last seen."""
 
     at: datetime

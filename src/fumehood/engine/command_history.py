@@ -37,7 +37,7 @@ _PAGE_BYTES = 256 * KIB
 _ESCAPED = re.compile("[\udc80-\udcff]")
 
 
-class Running(Protocol):
+class RunningCommand(Protocol):
     """A command under way, as far as its reader sees it."""
 
     @property
@@ -61,7 +61,7 @@ class _Ran:
     # Without its output.
     about: RanCommand
     # None once it has ended.
-    process: Running | None
+    process: RunningCommand | None
     output: Sequence[ProcessOutput] = ()
 
     @property
@@ -142,7 +142,7 @@ class CommandHistory:
         """What it holds, without the output of commands that run, which is bounded with them."""
         return self._size_bytes
 
-    def begin(self, process: Running) -> None:
+    def begin(self, process: RunningCommand) -> None:
         """Notes a command that has started."""
         info = process.info
         about = RanCommand(
@@ -158,7 +158,7 @@ class CommandHistory:
         self._size_bytes += ran.size_bytes
         self._drop()
 
-    def end(self, process: Running, exit_code: int) -> None:
+    def end(self, process: RunningCommand, exit_code: int) -> None:
         """Notes how a command has ended; one that is not known, or no longer, is left out."""
         # The latest commands are the likeliest to end.
         ran = next((ran for ran in reversed(self._all) if ran.process is process), None)

@@ -20,7 +20,7 @@ from fumehood.engine.contexts.contexts import forked_context
 from fumehood.engine.contexts.process import ContextProcess, ContextStartError, new_link
 from fumehood.engine.init_client import InitError, InitGoneError
 from fumehood.engine.sandbox import LiveSandbox, SandboxLaunch
-from fumehood.engine.time_travel.checkpoints import Kept
+from fumehood.engine.time_travel.checkpoints import HeldCheckpoint
 from fumehood.errors import ForkError, reason_of
 from fumehood.runtimes.base import Guest, GuestContext
 from fumehood.runtimes.packets import close_all, copies
@@ -131,7 +131,7 @@ class Forking:
             ) from None
 
     @asynccontextmanager
-    async def _state(self, checkpoint_id: str | None) -> AsyncIterator[Kept]:
+    async def _state(self, checkpoint_id: str | None) -> AsyncIterator[HeldCheckpoint]:
         checkpoints = self._parent.checkpoints
 
         if checkpoint_id is not None:
@@ -150,7 +150,7 @@ class Forking:
         finally:
             await checkpoints.forget(kept)
 
-    async def _go_on(self, id_: str, making: asyncio.Future[Guest], kept: Kept) -> None:
+    async def _go_on(self, id_: str, making: asyncio.Future[Guest], kept: HeldCheckpoint) -> None:
         context = self._parent.contexts.existing(kept.info.context_id)
         launching = SandboxLaunch(
             id_,
@@ -202,7 +202,11 @@ class Forking:
         _remember(self._parent, fork, context, kept)
 
     async def _set_up(
-        self, launching: SandboxLaunch, making: asyncio.Future[Guest], kept: Kept, coming: ComingContext
+        self,
+        launching: SandboxLaunch,
+        making: asyncio.Future[Guest],
+        kept: HeldCheckpoint,
+        coming: ComingContext,
     ) -> tuple[LiveSandbox, asyncio.Task[ContextProcess]]:
         guest = await making
         await failpoints.reach("fork.made", guest)
@@ -215,7 +219,7 @@ class Forking:
         return fork, coming_on
 
     async def _move(
-        self, making: asyncio.Future[Guest], kept: Kept, own: Sequence[int], coming: ComingContext
+        self, making: asyncio.Future[Guest], kept: HeldCheckpoint, own: Sequence[int], coming: ComingContext
     ) -> None:
         channel, stdout, stderr = own
 
@@ -233,7 +237,7 @@ class Forking:
         coming.arrive(arrived)
         await failpoints.reach("fork.moved", arrived)
 
-    async def _send_files(self, fork: LiveSandbox, kept: Kept) -> None:
+    async def _send_files(self, fork: LiveSandbox, kept: HeldCheckpoint) -> None:
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         near, far = ends
         try:
@@ -278,7 +282,7 @@ def _not_kept(parent: LiveSandbox, carried: str) -> list[str]:
     return contexts + [f"command {info.argv[0]!r}, process {info.pid}" for info in parent.processes.running]
 
 
-def _remember(parent: LiveSandbox, fork: LiveSandbox, context: LiveContext, kept: Kept) -> None:
+def _remember(parent: LiveSandbox, fork: LiveSandbox, context: LiveContext, kept: HeldCheckpoint) -> None:
     """Begins the fork's record with the parent's cells before the fork."""
     record = parent.recorder.read(parent.id, context.info)
     dropped_cells = min(record.dropped_cells, kept.mark.length)

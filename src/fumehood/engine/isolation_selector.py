@@ -18,7 +18,7 @@ from fumehood.engine.sandbox import LiveSandbox
 from fumehood.errors import IsolationUnavailableError
 from fumehood.log import events
 from fumehood.runtimes.base import Runtime
-from fumehood.templates.recipe import LeftOut
+from fumehood.templates.recipe import SkippedModule
 from fumehood.values.requests import SandboxSpec
 from fumehood.values.sandbox import Isolation, reaches
 from fumehood.values.template import Template
@@ -107,7 +107,7 @@ class IsolationSelector:
         """Returns the pools of all started templates, of every runtime."""
         return [pool for _, provisioner in self._runtimes for pool in provisioner.pools()]
 
-    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
+    async def left_out(self, template: str) -> tuple[SkippedModule, ...]:
         """Returns the modules of a template's preload list that its runtime does not preload."""
         return await self._with_provisioner(lambda provisioner: provisioner.left_out(template))
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.sandbox import LiveSandbox
-from fumehood.engine.time_travel.checkpoints import Kept
+from fumehood.engine.time_travel.checkpoints import HeldCheckpoint
 from fumehood.engine.time_travel.transactions import changed_files
 from fumehood.engine.variables import ask_context, existing_context, is_asleep, variable_of
 from fumehood.errors import CheckpointError, InvalidArgumentError
@@ -68,7 +68,9 @@ async def compare(sandbox: LiveSandbox, request: ReadDifferences) -> Comparison:
             return _with_variables(found, *listed, are_marked=before.conversation == after.conversation)
 
 
-async def _compared_with_now(sandbox: LiveSandbox, before: Kept, context: LiveContext | None) -> Comparison:
+async def _compared_with_now(
+    sandbox: LiveSandbox, before: HeldCheckpoint, context: LiveContext | None
+) -> Comparison:
     context_id = before.info.context_id
     length = 0 if context is None else sandbox.recorder.length(context.info.id)
     now = Moment(id=NOW, name=None, at=datetime.now(UTC), position=length)
@@ -152,7 +154,7 @@ def _are_same(before: _Described | None, after: _Described | None, *, are_marked
     return all(before[name] == after[name] for name in ("type", "summary", "size_bytes"))
 
 
-def _moment(kept: Kept) -> Moment:
+def _moment(kept: HeldCheckpoint) -> Moment:
     info = kept.info
     return Moment(id=info.id, name=info.name, at=info.created_at, position=info.position)
 
@@ -186,7 +188,7 @@ async def variables_at(
         )
 
 
-def _check_context(sandbox: LiveSandbox, kept: Kept, context_id: str) -> None:
+def _check_context(sandbox: LiveSandbox, kept: HeldCheckpoint, context_id: str) -> None:
     if kept.info.context_id == context_id:
         return
 

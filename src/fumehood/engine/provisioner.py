@@ -36,7 +36,7 @@ from fumehood.errors import (
 from fumehood.log import events
 from fumehood.runtimes.base import Runtime, Spawner
 from fumehood.runtimes.own_interpreters import start_template
-from fumehood.templates.recipe import LeftOut
+from fumehood.templates.recipe import SkippedModule
 from fumehood.templates.store import TemplateStore, hint_of_names
 from fumehood.values.limits import Limits
 from fumehood.values.network import Network
@@ -150,7 +150,7 @@ class Provisioner:
         done = [task for task in self._starting.values() if task.done() and not task.cancelled()]
         return [task.result().pool for task in done if task.exception() is None]
 
-    async def left_out(self, template: str) -> tuple[LeftOut, ...]:
+    async def left_out(self, template: str) -> tuple[SkippedModule, ...]:
         """Returns the modules of a template's preload list that are not preloaded; starts it if necessary."""
         started = await self._started(template)
         return started.spawner.left_out

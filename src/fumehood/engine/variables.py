@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from fumehood.cancellation import consume_result, keep
-from fumehood.engine.cells import Seen
+from fumehood.engine.cells import LastVariables
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.sandbox import LiveSandbox
 from fumehood.errors import FumehoodError
@@ -36,7 +36,7 @@ async def list_variables(sandbox: LiveSandbox, request: ReadVariables) -> Variab
     answer = await ask_context(sandbox, context, "")
 
     if isinstance(answer, SeenVariables) and context is not None:
-        context.seen = Seen(datetime.now(UTC), answer.count, tuple(map(variable_of, answer.found)))
+        context.seen = LastVariables(datetime.now(UTC), answer.count, tuple(map(variable_of, answer.found)))
 
     seen = None if context is None else context.seen
 

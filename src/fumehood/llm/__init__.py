@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from fumehood.llm.events import (
         AgentEvent,
         Answer,
-        Cell,
         CellFinished,
         CellStarted,
         CodeWritten,
         FileUploaded,
+        ModelCell,
         OutputWritten,
         ResultShown,
         TextWritten,
@@ -66,7 +66,6 @@ __all__ = [
     "AnthropicMessages",
     "AsyncAgent",
     "AsyncCodeInterpreter",
-    "Cell",
     "CellFinished",
     "CellOutput",
     "CellStarted",
@@ -80,6 +79,7 @@ __all__ = [
     "ModelAnswerError",
     "ModelAuthenticationError",
     "ModelCall",
+    "ModelCell",
     "ModelConnectionError",
     "ModelContextLengthError",
     "ModelError",
@@ -117,8 +117,8 @@ _HOMES = {
     "agent": "Agent AsyncAgent aask ask",
     "costs": "AgentUsage Price TokenUsage",
     "events": """
-        AgentEvent Answer Cell CellFinished CellStarted CodeWritten FileUploaded OutputWritten ResultShown TextWritten
-        TurnFinished
+        AgentEvent Answer CellFinished CellStarted CodeWritten FileUploaded ModelCell OutputWritten ResultShown
+        TextWritten TurnFinished
     """,
     "providers.fenced": "FencedProvider",
     "formats.anthropic": "code_execution_result",

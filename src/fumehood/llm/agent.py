@@ -17,20 +17,20 @@ from typing import Any
 
 from fumehood import AsyncSandbox, InvalidArgumentError, Sandbox
 from fumehood.cancellation import cancel_once, consume_result, finish
-from fumehood.llm.costs import AgentUsage, Meter, Price
+from fumehood.llm.costs import AgentUsage, CostMeter, Price
 from fumehood.llm.events import (
     AgentEvent,
     Answer,
-    Cell,
     EventLine,
     FileUploaded,
+    ModelCell,
     StopReason,
     TurnFinished,
     with_files,
 )
 from fumehood.llm.formats.calls import PYTHON_ALONE
 from fumehood.llm.interpreter import AsyncCodeInterpreter, CodeInterpreter
-from fumehood.llm.loop import Bounds, Setting, TurnLoop
+from fumehood.llm.loop import Setting, TurnBounds, TurnLoop
 from fumehood.llm.notebook import conversation_notebook
 from fumehood.llm.providers.base import Message, Provider
 from fumehood.llm.providers.choose import choose_provider
@@ -109,7 +109,7 @@ class AsyncAgent:
         base_url: str | None = None,
         api_key: str | None = None,
     ) -> None:
-        bounds = Bounds(max_steps=max_steps, max_repairs=max_repairs)
+        bounds = TurnBounds(max_steps=max_steps, max_repairs=max_repairs)
         self._owns_provider = isinstance(model, str)
         provider = choose_provider(model, base_url=base_url, api_key=api_key, images=images, fenced=fenced)
         self._owns_interpreter = interpreter is None
@@ -121,9 +121,9 @@ class AsyncAgent:
             instructions=instructions,
         )
         self._prices = dict(prices or {})
-        self._total = Meter(provider.model, self._prices)
+        self._total = CostMeter(provider.model, self._prices)
         self._history: list[Message] = []
-        self._cells: list[Cell] = []
+        self._cells: list[ModelCell] = []
         self._files: dict[str, ToolFile] = {}
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[StopReason] | None = None
@@ -145,7 +145,7 @@ class AsyncAgent:
         return tuple(self._history)
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[ModelCell, ...]:
         """The code that was run in this conversation, in order."""
         return tuple(self._cells)
 
@@ -231,7 +231,7 @@ class AsyncAgent:
 
         async with self._lock:
             line = EventLine()
-            meter = Meter(self.model, self._prices)
+            meter = CostMeter(self.model, self._prices)
             turn = TurnLoop(self._setting, self._history, meter, line.tell, self.files, options)
 
             async def work() -> StopReason:
@@ -264,7 +264,7 @@ class AsyncAgent:
                     if self._task is task:
                         self._finish(turn, meter, "cancelled" if task.cancelled() else "failed")
 
-    def _finish(self, turn: TurnLoop, meter: Meter, stopped: StopReason) -> Answer:
+    def _finish(self, turn: TurnLoop, meter: CostMeter, stopped: StopReason) -> Answer:
         self._task = None
         self._files |= {file.path: file for file in turn.files}
         self._total.add(meter)
@@ -350,7 +350,7 @@ class Agent:
         return self._async.history
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[ModelCell, ...]:
         """The code that was run in this conversation, in order."""
         return self._async.cells
 

@@ -90,7 +90,7 @@ class AgentUsage:
     cost: float | None = None
 
 
-class Meter:
+class CostMeter:
     """Adds up requests.
 
     Args:
@@ -115,7 +115,7 @@ class Meter:
             self._uncounted -= 1
             self._tokens += tokens
 
-    def add(self, other: Meter) -> None:
+    def add(self, other: CostMeter) -> None:
         """Add the requests of another meter of the same model."""
         self._requests += other._requests
         self._uncounted += other._uncounted

@@ -29,7 +29,7 @@ _MAX_KEPT_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class ModelCell:
     """A piece of the model's code, and its result.
 
     Attributes:
@@ -57,7 +57,7 @@ class Answer:
 
     text: str
     stopped: StopReason
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[ModelCell, ...] = ()
     files: tuple[ToolFile, ...] = ()
     usage: AgentUsage = field(default_factory=AgentUsage)
 
@@ -144,7 +144,7 @@ class ResultShown:
 class CellFinished:
     """The code has ended, or was refused; a repair follows a failure."""
 
-    cell: Cell
+    cell: ModelCell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

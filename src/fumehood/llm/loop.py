@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from fumehood import InvalidArgumentError, Result
-from fumehood.llm.costs import Meter
+from fumehood.llm.costs import CostMeter
 from fumehood.llm.events import (
     AgentEvent,
     Answer,
-    Cell,
     CellFinished,
     CellStarted,
     CodeWritten,
+    ModelCell,
     OutputWritten,
     ResultShown,
     StopReason,
@@ -58,7 +58,7 @@ _ENOUGH = "Nothing was run: too many calls before this one have failed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class TurnBounds:
     """The bounds of one turn.
 
     Attributes:
@@ -91,7 +91,7 @@ class Setting:
 
     provider: Provider
     interpreter: AsyncCodeInterpreter
-    bounds: Bounds
+    bounds: TurnBounds
     system_prompt: str | None
     instructions: str
 
@@ -112,7 +112,7 @@ class TurnLoop:
         self,
         setting: Setting,
         history: list[UserMessage | ModelMessage | CellOutput],
-        meter: Meter,
+        meter: CostMeter,
         tell: Tell,
         files: Sequence[ToolFile] = (),
         options: Mapping[str, Any] | None = None,
@@ -123,7 +123,7 @@ class TurnLoop:
         self._tell = tell
         self._earlier_files = tuple(files)
         self._options = dict(options or {})
-        self._cells: list[Cell] = []
+        self._cells: list[ModelCell] = []
         self._failures = 0
         # The model's last text, or its part of the current message.
         self._text = ""
@@ -305,8 +305,8 @@ class TurnLoop:
         printed = shorten(readable("".join(self._heard)), _PARTIAL_CHARS).rstrip("\n")
         return ToolResult(text=f"{printed}\n{why}" if printed else why, is_error=True)
 
-    def _note(self, call: CodeCall, result: ToolResult) -> Cell:
-        cell = Cell(call_id=call.id, code=call.code, result=result)
+    def _note(self, call: CodeCall, result: ToolResult) -> ModelCell:
+        cell = ModelCell(call_id=call.id, code=call.code, result=result)
         self._cells.append(cell)
         self._history.append(
             CellOutput(call_id=call.id, text=result.text, images=result.images, is_error=result.is_error)

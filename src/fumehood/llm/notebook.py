@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fumehood.llm.events import Cell
+from fumehood.llm.events import ModelCell
 from fumehood.llm.providers.base import CellOutput, CodeCall, Message, ModelMessage, UserMessage
 from fumehood.notebook.ipynb import facts_of, notebook_text, outputs_of, times_of
 
 
-def conversation_notebook(history: Iterable[Message], cells: Sequence[Cell]) -> str:
+def conversation_notebook(history: Iterable[Message], cells: Sequence[ModelCell]) -> str:
     """Return the file of a notebook.
 
     Args:
@@ -39,7 +39,7 @@ def conversation_notebook(history: Iterable[Message], cells: Sequence[Cell]) -> 
     )
 
 
-def _cells(history: tuple[Message, ...], ran: deque[Cell]) -> Iterator[dict[str, Any]]:
+def _cells(history: tuple[Message, ...], ran: deque[ModelCell]) -> Iterator[dict[str, Any]]:
     outputs = {message.call_id: message for message in history if isinstance(message, CellOutput)}
 
     for message in history:
@@ -56,7 +56,7 @@ def _cells(history: tuple[Message, ...], ran: deque[Cell]) -> Iterator[dict[str,
                     yield _code(call, cell, outputs.get(call.id))
 
 
-def _code(call: CodeCall, cell: Cell | None, output: CellOutput | None) -> dict[str, Any]:
+def _code(call: CodeCall, cell: ModelCell | None, output: CellOutput | None) -> dict[str, Any]:
     execution = None if cell is None else cell.result.execution
     made = {"cell_type": "code", "source": _valid(call.code)}
 

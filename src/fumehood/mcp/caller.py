@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class Used:
+class UsedSandbox:
     """What one call uses. Calls that come at once share only the last sandbox of the caller.
 
     Attributes:
@@ -65,13 +65,13 @@ class Used:
     ended: str = ""
 
 
-_USED: ContextVar[Used] = ContextVar("fumehood_mcp_used")
+_USED: ContextVar[UsedSandbox] = ContextVar("fumehood_mcp_used")
 
 
 @contextmanager
-def one_call() -> Iterator[Used]:
+def one_call() -> Iterator[UsedSandbox]:
     """A context manager that records what the call in its block uses, tasks started by it included; blocks may nest."""
-    used = _USED.get(None) or Used()
+    used = _USED.get(None) or UsedSandbox()
     token = _USED.set(used)
     try:
         yield used
@@ -80,7 +80,7 @@ def one_call() -> Iterator[Used]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewSandbox:
+class SandboxOptions:
     """The options of a new sandbox.
 
     Attributes:
@@ -130,7 +130,7 @@ class Caller:
     _successors: dict[str, str] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def new(self, wanted: NewSandbox) -> AsyncGenerator[AsyncSandbox, None]:
+    async def new(self, wanted: SandboxOptions) -> AsyncGenerator[AsyncSandbox, None]:
         """Make and yield a sandbox; it is killed if the block raises, since the caller then has no id of it.
 
         Raises:
@@ -275,7 +275,7 @@ class Caller:
 
     async def _begin(self) -> AsyncSandbox:
         """Make a sandbox with the setup's options; it becomes the last one, so a cancelled call does not lose it."""
-        (sandbox,) = await in_order(lambda: self._create(NewSandbox()), undo=self._take_back)
+        (sandbox,) = await in_order(lambda: self._create(SandboxOptions()), undo=self._take_back)
         return _use(self, sandbox)
 
     async def _replacing(self, ended: str, sandbox: AsyncSandbox) -> AsyncSandbox:
@@ -298,7 +298,7 @@ class Caller:
         async with self._room(count):
             return self._kept(await sandbox.forks(count, checkpoint=checkpoint))
 
-    async def _create(self, wanted: NewSandbox) -> Sandboxes:
+    async def _create(self, wanted: SandboxOptions) -> Sandboxes:
         network = network_named(wanted.network, self.max_network)
 
         async with self._room(1):

@@ -23,11 +23,11 @@ from fumehood.api.packages import MAX_PACKAGES, REQUIREMENT, install_command
 from fumehood.llm.error_text import Surroundings
 from fumehood.llm.execution_text import is_about_install
 from fumehood.llm.readable_text import fair_shares, in_bytes, readable, shorten, unfenced
-from fumehood.mcp.caller import CallContext, Caller, NewSandbox, caller_of, in_order
+from fumehood.mcp.caller import CallContext, Caller, SandboxOptions, caller_of, in_order
 from fumehood.mcp.files import type_of, uri_of
 from fumehood.mcp.network import has_network, surroundings
 from fumehood.mcp.progress import Note, reporting
-from fumehood.mcp.shapes import CommandOutcome, Path, RunOutcome, SandboxId, Seconds, WrittenFile
+from fumehood.mcp.shapes import CodeOutcome, CommandOutcome, Path, SandboxId, Seconds, WrittenFile
 from fumehood.mcp.tool_answers import MAX_TEXT_CHARS, answer, languages_in_words, tell_execution
 from fumehood.text import visible_line
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
@@ -63,7 +63,7 @@ async def run_code(
     language: CodeLanguage = "python",
     timeout: RunSeconds = None,
     sandbox_id: SandboxId = None,
-) -> Annotated[CallToolResult, RunOutcome]:
+) -> Annotated[CallToolResult, CodeOutcome]:
     """Run code in an isolated sandbox; return its output, the value of the last expression and its figures.
 
     Variables, imports and files stay for later calls.
@@ -128,7 +128,7 @@ async def _place(caller: Caller, sandbox_id: str | None) -> AsyncGenerator[_Plac
         sandbox = await caller.sandbox_to_run()
         yield _Place(sandbox, is_new=sandbox.id != before)
     else:
-        async with caller.new(NewSandbox()) as sandbox:
+        async with caller.new(SandboxOptions()) as sandbox:
             yield _Place(sandbox, is_new=True)
 
 

@@ -26,7 +26,7 @@ from fumehood.llm.images import ImageBounds, ImageShelf
 from fumehood.llm.readable_text import in_bytes, readable
 from fumehood.mcp.caller import CallContext, caller_of, in_order
 from fumehood.mcp.refusals import refuse_resource
-from fumehood.mcp.shapes import Encoding, FileContent, FileEntry, FileList, Path, SandboxId, WrittenFile
+from fumehood.mcp.shapes import DirectoryListing, Encoding, FileEntry, FilePart, Path, SandboxId, WrittenFile
 from fumehood.mcp.tool_answers import MAX_IMAGE_BYTES, MAX_TEXT_CHARS, answer, as_content, time_of
 from fumehood.text import visible_line
 
@@ -244,7 +244,7 @@ async def read_file(
     first_line: FirstLine = 1,
     max_lines: MaxLines = _MAX_LINES,
     sandbox_id: SandboxId = None,
-) -> Annotated[CallToolResult, FileContent]:
+) -> Annotated[CallToolResult, FilePart]:
     """Read a file: text by lines, PNG and JPEG as pictures. For tables and large files use run_code."""
     caller = caller_of(context)
     sandbox = await caller.sandbox(sandbox_id)
@@ -261,7 +261,7 @@ async def read_file(
 
     lines = await in_order(lambda: read_lines(sandbox, info.path, first_line, max_lines, MAX_TEXT_CHARS))
     text = None if lines is None else readable(lines.text)
-    data = FileContent(
+    data = FilePart(
         sandbox_id=name,
         path=info.path,
         size_bytes=info.size_bytes,
@@ -297,7 +297,7 @@ async def write_file(
 
 async def list_files(
     context: CallContext, path: Path = ".", depth: Depth = 1, sandbox_id: SandboxId = None
-) -> Annotated[CallToolResult, FileList]:
+) -> Annotated[CallToolResult, DirectoryListing]:
     """List a directory."""
     caller = caller_of(context)
     sandbox = await caller.sandbox(sandbox_id)
@@ -309,7 +309,7 @@ async def list_files(
     if more:
         lines.append(f"... and {more} more; list a directory further down, or use run_command")
 
-    data = FileList(sandbox_id=name, path=path, files=[_entry(info) for info in shown], more=more)
+    data = DirectoryListing(sandbox_id=name, path=path, files=[_entry(info) for info in shown], more=more)
     return answer("\n".join(lines), data)
 
 
@@ -322,7 +322,7 @@ async def _picture(sandbox: AsyncSandbox, name: str, info: FileInfo, mime: str) 
     content, _ = await in_order(lambda: read_bounded(sandbox, info.path, MAX_IMAGE_BYTES + 1))
     shelf = ImageShelf(ImageBounds(1, MAX_IMAGE_BYTES))
     said = shelf.take(Result(parts={mime: content}))
-    data = FileContent(
+    data = FilePart(
         sandbox_id=name,
         path=info.path,
         size_bytes=info.size_bytes,

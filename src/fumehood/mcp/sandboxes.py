@@ -12,9 +12,9 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from fumehood.llm.system_prompt import describe_inside, look_inside
-from fumehood.mcp.caller import IDLE_SECONDS, CallContext, NewSandbox, caller_of
+from fumehood.mcp.caller import IDLE_SECONDS, CallContext, SandboxOptions, caller_of
 from fumehood.mcp.network import NetworkArgument
-from fumehood.mcp.shapes import Ended, MadeSandbox, NamedSandbox, SandboxList
+from fumehood.mcp.shapes import EndedSandbox, LivingSandboxes, MadeSandbox, NamedSandbox
 from fumehood.mcp.tool_answers import answer, describe, describe_in_words
 
 _MAX_LISTED = 50
@@ -43,7 +43,7 @@ async def create_sandbox(
     network: NetworkArgument = "none",
 ) -> Annotated[CallToolResult, MadeSandbox]:
     """Make another sandbox; return its id and what it has. run_code makes the first by itself."""
-    wanted = NewSandbox(template=template, envs=envs, idle_timeout_seconds=idle_timeout, network=network)
+    wanted = SandboxOptions(template=template, envs=envs, idle_timeout_seconds=idle_timeout, network=network)
 
     caller = caller_of(context)
 
@@ -55,7 +55,7 @@ async def create_sandbox(
     return answer(f"{words}\n{has}".rstrip(), MadeSandbox(**describe(info).model_dump(), has=has))
 
 
-async def list_sandboxes(context: CallContext) -> Annotated[CallToolResult, SandboxList]:
+async def list_sandboxes(context: CallContext) -> Annotated[CallToolResult, LivingSandboxes]:
     """List the sandboxes that live."""
     caller = caller_of(context)
     found = sorted(await caller.list(), key=lambda info: info.started_at, reverse=True)
@@ -66,12 +66,14 @@ async def list_sandboxes(context: CallContext) -> Annotated[CallToolResult, Sand
     if more:
         lines.append(f"... and {more} more")
 
-    return answer("\n".join(lines), SandboxList(sandboxes=[describe(info) for info in shown], more=more))
+    return answer("\n".join(lines), LivingSandboxes(sandboxes=[describe(info) for info in shown], more=more))
 
 
-async def kill_sandbox(context: CallContext, sandbox_id: NamedSandbox) -> Annotated[CallToolResult, Ended]:
+async def kill_sandbox(
+    context: CallContext, sandbox_id: NamedSandbox
+) -> Annotated[CallToolResult, EndedSandbox]:
     """End a sandbox; its variables and files are gone."""
     caller = caller_of(context)
     was_alive = await caller.kill(sandbox_id)
     text = f"sandbox {sandbox_id} has ended" if was_alive else f"no living sandbox has the id {sandbox_id}"
-    return answer(text, Ended(sandbox_id=sandbox_id, was_alive=was_alive), is_error=not was_alive)
+    return answer(text, EndedSandbox(sandbox_id=sandbox_id, was_alive=was_alive), is_error=not was_alive)

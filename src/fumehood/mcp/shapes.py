@@ -40,7 +40,7 @@ class CodeError(BaseModel):
     traceback: str
 
 
-class RunOutcome(BaseModel):
+class CodeOutcome(BaseModel):
     """The outcome of a piece of code."""
 
     sandbox_id: str = Field(description="Where it ran; give it to the next call to go on with the same state")
@@ -80,14 +80,14 @@ class MadeSandbox(SandboxDescription):
     has: str = Field(description="Its Python and its well-known packages, with versions")
 
 
-class SandboxList(BaseModel):
+class LivingSandboxes(BaseModel):
     """Living sandboxes."""
 
     sandboxes: list[SandboxDescription]
     more: int = Field(description="How many more there are that are not listed")
 
 
-class Ended(BaseModel):
+class EndedSandbox(BaseModel):
     """The end of a sandbox."""
 
     sandbox_id: str
@@ -135,7 +135,7 @@ class FileEntry(BaseModel):
     modified_at: str | None
 
 
-class FileList(BaseModel):
+class DirectoryListing(BaseModel):
     """The entries of a directory."""
 
     sandbox_id: str
@@ -144,7 +144,7 @@ class FileList(BaseModel):
     more: int = Field(description="How many more there are that are not listed")
 
 
-class FileContent(BaseModel):
+class FilePart(BaseModel):
     """A part of a file."""
 
     sandbox_id: str

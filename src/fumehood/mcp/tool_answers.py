@@ -19,7 +19,7 @@ from fumehood.llm.execution_text import Shape, is_failure, tell
 from fumehood.llm.images import ImageBounds
 from fumehood.llm.readable_text import in_bytes, readable, shorten
 from fumehood.llm.result import ToolImage
-from fumehood.mcp.shapes import CodeError, RunOutcome, SandboxDescription
+from fumehood.mcp.shapes import CodeError, CodeOutcome, SandboxDescription
 from fumehood.text import visible_line
 from fumehood.values.languages import STATEFUL_LANGUAGES, find_language
 
@@ -134,13 +134,13 @@ def time_of(when: datetime | None) -> str | None:
     return None if when is None else when.isoformat(timespec="seconds")
 
 
-def _outcome(execution: Execution, sandbox_id: str, *, is_new: bool, images: int) -> RunOutcome:
+def _outcome(execution: Execution, sandbox_id: str, *, is_new: bool, images: int) -> CodeOutcome:
     stdout, stderr = "".join(execution.logs.stdout), "".join(execution.logs.stderr)
     out = shorten(readable(stdout), _EXECUTION_CHARS)
     err = shorten(readable(stderr), _STDERR_CHARS)
     value = None if execution.text is None else readable(execution.text)
     is_shortened = len(out) < len(stdout) or len(err) < len(stderr) or len(value or "") > _VALUE_CHARS
-    return RunOutcome(
+    return CodeOutcome(
         sandbox_id=sandbox_id,
         is_new_sandbox=is_new,
         value=None if value is None else shorten(value, _VALUE_CHARS),

@@ -22,7 +22,7 @@ from fumehood.values.sandbox import ContextInfo, Isolation, IsolationLevel, Laye
 from fumehood.values.template import Template
 
 if TYPE_CHECKING:
-    from fumehood.templates.recipe import LeftOut
+    from fumehood.templates.recipe import SkippedModule
     from fumehood.values.limits import Limits
     from fumehood.values.looking import ListeningPort
     from fumehood.values.network import Network
@@ -285,7 +285,7 @@ class Spawner(ABC):
         workdir: The folder in which code and commands start.
     """
 
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedModule, ...] = ()
     workdir: str = HOME_PATH
     guest_envs: dict[str, str]
     fixed_limits: frozenset[str]

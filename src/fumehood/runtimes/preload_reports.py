@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError, reason_of
 from fumehood.log import events
 from fumehood.runtimes.base import Spawner
-from fumehood.templates.recipe import Cause, LeftOut, without
+from fumehood.templates.recipe import Cause, SkippedModule, without
 from fumehood.values.template import DEFAULT_PRELOAD, Template
 
 _MAX_REASON_CHARS = 300
@@ -35,7 +35,7 @@ class UnfitModulesError(Exception):
         left_out: The modules.
     """
 
-    def __init__(self, left_out: tuple[LeftOut, ...]) -> None:
+    def __init__(self, left_out: tuple[SkippedModule, ...]) -> None:
         super().__init__(*map(str, left_out))
         self.left_out = left_out
 
@@ -53,7 +53,7 @@ class PreloadReport:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
-        self.missing: tuple[LeftOut, ...] = ()
+        self.missing: tuple[SkippedModule, ...] = ()
         self.importing = ""
 
     def note_importing(self, message: Mapping[str, Any]) -> None:
@@ -74,11 +74,13 @@ class PreloadReport:
             raise TypeError("the unfit modules are no object")
 
         self.missing = tuple(
-            LeftOut(module=self._known(name), cause="missing", reason="it is not installed")
+            SkippedModule(module=self._known(name), cause="missing", reason="it is not installed")
             for name in message["missing"]
         )
         unfit = tuple(
-            LeftOut(module=self._known(name), cause=_CAUSES[cause], reason=str(reason)[:_MAX_REASON_CHARS])
+            SkippedModule(
+                module=self._known(name), cause=_CAUSES[cause], reason=str(reason)[:_MAX_REASON_CHARS]
+            )
             for name, (cause, reason) in message["unfit"].items()
         )
 
@@ -109,8 +111,8 @@ class LeftOutModules:
     """The modules that the templates of one runtime cannot preload."""
 
     def __init__(self) -> None:
-        self._known: dict[Template, tuple[LeftOut, ...]] = {}
-        self._told: dict[Template, tuple[LeftOut, ...]] = {}
+        self._known: dict[Template, tuple[SkippedModule, ...]] = {}
+        self._told: dict[Template, tuple[SkippedModule, ...]] = {}
 
     async def start(self, template: Template, start: Callable[[Template], Awaitable[_Started]]) -> _Started:
         """Starts a template's processes without the modules that cannot be preloaded, and logs which those are.
@@ -132,7 +134,7 @@ class LeftOutModules:
             self._tell(template, spawner.left_out)
             return spawner
 
-    def _tell(self, template: Template, left_out: tuple[LeftOut, ...]) -> None:
+    def _tell(self, template: Template, left_out: tuple[SkippedModule, ...]) -> None:
         """Logs the modules left out, once for each template: with own interpreters, each sandbox is a start."""
         # Missing modules of the default list are normal.
         told = tuple(one for one in left_out if one.cause != "missing" or one.module not in DEFAULT_PRELOAD)

@@ -80,7 +80,7 @@ _LSMS = "/sys/kernel/security/lsm"
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineFacts:
     """Facts about the machine on which the verdicts depend.
 
     Attributes:
@@ -108,10 +108,10 @@ class Machine:
     version: str
 
 
-def describe_machine(isolation: Isolation) -> Machine:
+def describe_machine(isolation: Isolation) -> MachineFacts:
     """Return the facts, for a sandbox with this isolation."""
     memory = next((layer for layer in isolation.layers if layer.name == "cgroup memory"), None)
-    return Machine(
+    return MachineFacts(
         kernel=platform.release(),
         architecture=platform.machine(),
         lsms=_lsms(),
@@ -166,7 +166,7 @@ class Card:
         seconds: The duration of the run.
     """
 
-    machine: Machine
+    machine: MachineFacts
     verdicts: Mapping[str, Mapping[str, Verdict]]
     work: Mapping[str, Mapping[str, str]]
     absent: Mapping[str, str]

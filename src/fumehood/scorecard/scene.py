@@ -19,7 +19,7 @@ from types import TracebackType
 from fumehood.api.sandbox import Sandbox
 from fumehood.assemble import local_backend
 from fumehood.bounds import MIB
-from fumehood.scorecard.places import Place, ProgramPlace, SandboxPlace, bubblewrap
+from fumehood.scorecard.places import AttackPlace, ProgramPlace, SandboxPlace, bubblewrap
 from fumehood.scorecard.probes import Scene
 from fumehood.values.limits import Limits
 from fumehood.values.template import Template
@@ -42,8 +42,8 @@ class Column:
         scene: The preparations for its probes.
     """
 
-    place: Place
-    tight: Place
+    place: AttackPlace
+    tight: AttackPlace
     scene: Scene
 
 
@@ -64,7 +64,7 @@ def _open_both() -> tuple[socket.socket, socket.socket]:
             return tcp, udp
 
 
-class Listener:
+class CountingListener:
     """A TCP and a UDP socket on the host's loopback that count connections and datagrams."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Listener:
         self.udp.close()
 
 
-class Stage:
+class AttackStage:
     """All that the attacks need, for one card.
 
     Args:
@@ -116,14 +116,14 @@ class Stage:
         self.columns: dict[str, Column] = {}
         self._made: list[Sandbox] = []
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> AttackStage:
         with open(self.treasure, "w", encoding="ascii") as file:
             file.write(self.canary)
 
         # As of a server without O_CLOEXEC: a process that inherits it can read the host's file.
         self.leak = os.open(self.treasure, os.O_RDONLY)
         os.set_inheritable(self.leak, True)
-        self.listener = Listener()
+        self.listener = CountingListener()
         self._unix = [socket.socket(socket.AF_UNIX) for _ in range(2)]
         self._addresses = (f"\0{self.canary}", os.path.join(self.folder, "host.sock"))
 

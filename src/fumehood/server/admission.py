@@ -22,7 +22,7 @@ GIVE_UP_SECONDS = 30.0
 LOST_RIGHT = (UnauthenticatedError, ForbiddenError)
 
 
-class Holder(Protocol):
+class CallerRights(Protocol):
     """The rights of a caller."""
 
     def require(self, scope: Any) -> None:
@@ -30,10 +30,10 @@ class Holder(Protocol):
 
 
 # Finds the caller of an admitted request once more, as it is now; counts as neither a use nor a request.
-LookAgain = Callable[[], Awaitable[Holder]]
+LookAgain = Callable[[], Awaitable[CallerRights]]
 
 
-class Admission:
+class RequestAdmission:
     """Whether the caller of one request is known; a context manager around the app that answers it.
 
     Attributes:
@@ -63,7 +63,7 @@ class Admission:
         self.look_again: LookAgain | None = None
         self.scopes: set[str] = set()
 
-    def __enter__(self) -> Admission:
+    def __enter__(self) -> RequestAdmission:
         self._token = _ADMISSION.set(self)
         return self
 
@@ -71,7 +71,7 @@ class Admission:
         _ADMISSION.reset(self._token)
 
 
-_ADMISSION: ContextVar[Admission] = ContextVar("fumehood_admission")
+_ADMISSION: ContextVar[RequestAdmission] = ContextVar("fumehood_admission")
 
 
 def admit_caller(look_again: LookAgain | None = None, *, holder: str = "") -> None:

@@ -41,7 +41,7 @@ from fumehood.storage.idempotency import Idempotency
 from fumehood.storage.keys import Keys, token_digest
 from fumehood.storage.logins import Logins
 from fumehood.storage.restore import RESTORING
-from fumehood.storage.shares import Shares
+from fumehood.storage.shares import ShareStore
 from fumehood.storage.usage import UsageLedger
 from fumehood.values.sandbox import Isolation
 
@@ -112,7 +112,7 @@ async def open_services(settings: ServerSettings) -> AsyncGenerator[Services, No
             ledger=ledger,
             idempotency=Idempotency(database),
             shares=SandboxShares(
-                Shares(database, {OWNER_ID: token_digest(token)}),
+                ShareStore(database, {OWNER_ID: token_digest(token)}),
                 authenticator,
                 rate_limits,
                 is_on=settings.shares,

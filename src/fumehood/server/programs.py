@@ -45,7 +45,7 @@ _AROUND_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class BoundedCommand:
     """A command to run to its end.
 
     Attributes:
@@ -87,7 +87,7 @@ class ProgramRun:
         return self.exit_code is None
 
 
-class Workbench:
+class ProgramSandbox:
     """A sandbox in which programs run.
 
     Attributes:
@@ -128,7 +128,7 @@ class Workbench:
 
         return bytes(content) if len(content) <= max_bytes else None
 
-    async def run(self, program: Program) -> ProgramRun:
+    async def run(self, program: BoundedCommand) -> ProgramRun:
         """Runs a program to its end.
 
         Raises:
@@ -218,7 +218,7 @@ async def workbench(
     programs_seconds: float,
     queue_seconds: float | None = None,
     template: str = "default",
-) -> AsyncGenerator[Workbench, None]:
+) -> AsyncGenerator[ProgramSandbox, None]:
     """Holds a place in the queue and a fresh sandbox while the block runs programs in it.
 
     Args:
@@ -247,7 +247,7 @@ async def open_workbench(
     limits: Limits,
     programs_seconds: float,
     template: str = "default",
-) -> AsyncGenerator[Workbench, None]:
+) -> AsyncGenerator[ProgramSandbox, None]:
     """Does what `workbench` does without waiting for a place.
 
     It is for a caller that has a place, or whose programs mostly wait for human input.
@@ -258,7 +258,7 @@ async def open_workbench(
     spec = SandboxSpec(template=template, limits=limits, timeout_seconds=programs_seconds + _AROUND_SECONDS)
 
     with allowance.execution():
-        bench = Workbench(backend, await backend.create(spec))
+        bench = ProgramSandbox(backend, await backend.create(spec))
         try:
             yield bench
         finally:
@@ -266,7 +266,7 @@ async def open_workbench(
             await complete(_end(bench, allowance))
 
 
-async def _end(bench: Workbench, allowance: Allowance) -> None:
+async def _end(bench: ProgramSandbox, allowance: Allowance) -> None:
     try:
         # The CPU time is that of the sandbox, which is charged when it is killed.
         allowance.count(bench.execution(), bench.sandbox_id)

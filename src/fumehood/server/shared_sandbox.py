@@ -22,7 +22,7 @@ from fumehood.server.shared_records import (
     shown_entries,
     shown_event,
 )
-from fumehood.storage.shares import OF_ALL_CONTEXTS, Share
+from fumehood.storage.shares import OF_ALL_CONTEXTS, StoredShare
 from fumehood.values.charts import JsonValue
 from fumehood.values.guest_paths import HOME_PATH
 from fumehood.values.looking import (
@@ -53,7 +53,7 @@ class SharedSandbox:
         ends: The end of the record, by share, for shares that are not live; kept from one request to the next.
     """
 
-    def __init__(self, share: Share, backend: Backend, ends: MutableMapping[str, int]) -> None:
+    def __init__(self, share: StoredShare, backend: Backend, ends: MutableMapping[str, int]) -> None:
         self._share = share
         self._backend = backend
         self._ends = ends

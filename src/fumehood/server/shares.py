@@ -22,7 +22,7 @@ from fumehood.server.authenticator import TokenAuthenticator
 from fumehood.server.principal import Principal
 from fumehood.server.rate_limits import RateLimits
 from fumehood.storage.keys import token_digest
-from fumehood.storage.shares import Share, Shares
+from fumehood.storage.shares import ShareStore, StoredShare
 
 MAX_READERS = 50
 # Of files, and apart from them of large answers, so many are sent at once, and no longer than this.
@@ -37,7 +37,7 @@ _MAX_TOKEN_CHARACTERS = 200
 _ENDED = "the share has ended, was revoked, or never was"
 
 
-class Places:
+class ReaderSlots:
     """Bounds how many answers are sent to readers at once: for each share, and for all.
 
     Args:
@@ -90,14 +90,14 @@ class SandboxShares:
     """
 
     def __init__(
-        self, stored: Shares, authenticator: TokenAuthenticator, limits: RateLimits, *, is_on: bool
+        self, stored: ShareStore, authenticator: TokenAuthenticator, limits: RateLimits, *, is_on: bool
     ) -> None:
         self.stored = stored
         self.is_on = is_on
         self.readers: Counter[str] = Counter()
         self.ends: LRUCache[str, int] = LRUCache(_REMEMBERED_ENDS)
-        self.files = Places("files")
-        self.answers = Places("large answers")
+        self.files = ReaderSlots("files")
+        self.answers = ReaderSlots("large answers")
         self._authenticator = authenticator
         self._limits = limits
         self._changed = asyncio.Event()
@@ -107,7 +107,7 @@ class SandboxShares:
         if not self.is_on:
             raise ForbiddenError(reason="this server has no shares (its setting `shares`)")
 
-    async def open(self, share_id: str, secret: str) -> tuple[Share, str]:
+    async def open(self, share_id: str, secret: str) -> tuple[StoredShare, str]:
         """Returns the share that a secret opens, and its token.
 
         Raises:
@@ -137,7 +137,7 @@ class SandboxShares:
         for share in await self.stored.list(key_id):
             await self.end(share.id, key_id)
 
-    async def reader_of(self, share_id: str, token: str | None) -> tuple[Share, Principal]:
+    async def reader_of(self, share_id: str, token: str | None) -> tuple[StoredShare, Principal]:
         """Returns the share of a request by its token, and the key that made it; counts the request.
 
         Raises:
@@ -169,7 +169,7 @@ class SandboxShares:
     async def _principal_of(self, share_id: str, token: str) -> Principal:
         return (await self.look(share_id, token))[1]
 
-    async def look(self, share_id: str, token: str) -> tuple[Share, Principal]:
+    async def look(self, share_id: str, token: str) -> tuple[StoredShare, Principal]:
         """Returns what `reader_of` does, without counting a request.
 
         Raises:
@@ -229,7 +229,7 @@ class SandboxShares:
             except TimeoutError:
                 continue
 
-    async def key_of(self, share: Share) -> Principal:
+    async def key_of(self, share: StoredShare) -> Principal:
         """Returns the key that made a share.
 
         Raises:

@@ -123,7 +123,7 @@ def _carry_out(arguments: Mapping[str, Any], say: Callable[[str], None]) -> Temp
     """Builds the template of an order: of the native API, with the Dockerfile as text, or of E2B's API."""
     # Imported late: the server's own process builds nothing.
     from fumehood.api.templates import build_image_template, build_template, template_to_build_upon
-    from fumehood.templates.images.credentials import Logins
+    from fumehood.templates.images.credentials import RegistryLogins
     from fumehood.templates.images.dockerfile import Instruction
     from fumehood.templates.images.source import ImageOrder
     from fumehood.values.start_command import read_start
@@ -138,7 +138,7 @@ def _carry_out(arguments: Mapping[str, Any], say: Callable[[str], None]) -> Temp
             network=Network(internet=True),
             limits=arguments["limits"],
         )
-        logins = Logins({"DOCKER_AUTH_CONFIG": arguments["logins"]}) if arguments["logins"] else None
+        logins = RegistryLogins({"DOCKER_AUTH_CONFIG": arguments["logins"]}) if arguments["logins"] else None
         return build_image_template(
             arguments["name"],
             order,

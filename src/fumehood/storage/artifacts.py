@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _KIND = "artifacts"
 
 
-class Place(Protocol):
+class FileStore(Protocol):
     """A store of published files."""
 
     async def put(self, key: str, content: AsyncIterable[bytes], headers: Mapping[str, str]) -> int:
@@ -171,7 +171,7 @@ class Bucket:
         return open_blobs(self._location, options=self._options)
 
 
-def open_place(location: str, *, expires_seconds: float, options: Mapping[str, Any] | None) -> Place:
+def open_place(location: str, *, expires_seconds: float, options: Mapping[str, Any] | None) -> FileStore:
     """Return the store at a location; nothing is requested of it yet.
 
     Raises:
@@ -274,7 +274,7 @@ class AsyncArtifactStore:
         self._max_files = max_files
         self._max_total_bytes = max_total_bytes
         self._groups: OrderedDict[str, _Group] = OrderedDict()
-        self._place: Place | None = None
+        self._place: FileStore | None = None
 
         # A wrong address is reported now; the default is looked up when it is needed.
         if self._location is not None:
@@ -382,7 +382,7 @@ class AsyncArtifactStore:
             return PublishedFile(name=name, mime=mime, size_bytes=len(content), skipped=error.message)
 
     @property
-    def _kept(self) -> Place:
+    def _kept(self) -> FileStore:
         if self._place is None:
             # By name and late: settings are read where the parts are assembled, at the first use.
             from fumehood.assemble import artifacts_location
@@ -391,7 +391,7 @@ class AsyncArtifactStore:
 
         return self._place
 
-    def _open(self, location: str) -> Place:
+    def _open(self, location: str) -> FileStore:
         return open_place(location, expires_seconds=self._expires_seconds, options=self._options)
 
     def _group(self, group: str) -> _Group:

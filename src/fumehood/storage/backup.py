@@ -54,7 +54,7 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class ServerFiles:
     """The folders and databases of a server.
 
     Attributes:
@@ -86,7 +86,7 @@ class Places:
         return Path(url.database)
 
 
-def make_backup(places: Places, file: Path) -> Backup:
+def make_backup(places: ServerFiles, file: Path) -> Backup:
     """Writes a backup to a new file, readable only by this user.
 
     Raises:
@@ -119,7 +119,7 @@ def make_backup(places: Places, file: Path) -> Backup:
     )
 
 
-def _write(places: Places, scratch: Path, draft: Path) -> Backup:
+def _write(places: ServerFiles, scratch: Path, draft: Path) -> Backup:
     snapshot = scratch / DATABASE
     revision = _copy_database(places.database, snapshot)
     folders = {STATE: places.state}

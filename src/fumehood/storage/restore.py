@@ -27,7 +27,7 @@ from fumehood.storage.backup import (
     STATE,
     VERSION,
     Backup,
-    Places,
+    ServerFiles,
     described,
     new_file,
     no_backup,
@@ -42,7 +42,7 @@ _CHUNK_BYTES = 1 << 20
 _OF_MOUNT = "lost+found"
 
 
-def restore_backup(file: Path, places: Places) -> Backup:
+def restore_backup(file: Path, places: ServerFiles) -> Backup:
     """Restores a backup into a state folder, and artifacts into theirs, that are empty or not there yet.
 
     Raises:

@@ -67,7 +67,7 @@ class SharedView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share(SharedView):
+class StoredShare(SharedView):
     """A share, without its secret.
 
     Attributes:
@@ -87,12 +87,12 @@ class Share(SharedView):
 
 @dataclass(slots=True)
 class _Known:
-    share: Share
+    share: StoredShare
     token_hash: bytes
     token_check: bytes | None
 
 
-class Shares:
+class ShareStore:
     """The shares of a database.
 
     Args:
@@ -117,7 +117,7 @@ class Shares:
             self._ask, remember_seconds=remember_seconds, clock=clock, max_entries=_REMEMBERED
         )
 
-    async def make(self, key_id: str, view: SharedView, seconds: float) -> tuple[Share, str]:
+    async def make(self, key_id: str, view: SharedView, seconds: float) -> tuple[StoredShare, str]:
         """Make a share that ends after so many seconds, and return it with its secret, which is nowhere else.
 
         Raises:
@@ -125,7 +125,7 @@ class Shares:
         """
         now = self._clock()
         secret = secrets.token_urlsafe(_SECRET_BYTES)
-        share = Share(
+        share = StoredShare(
             id=secrets.token_hex(_ID_BYTES),
             key_id=key_id,
             sandbox_id=view.sandbox_id,
@@ -160,7 +160,7 @@ class Shares:
 
         return share, secret
 
-    async def open(self, share_id: str, secret: str) -> tuple[Share, str] | None:
+    async def open(self, share_id: str, secret: str) -> tuple[StoredShare, str] | None:
         """Return the share that a secret opens, with its token, and count that; None if it opens none now."""
         if not _SECRET.fullmatch(secret):
             return None
@@ -185,7 +185,7 @@ class Shares:
 
         return _share(row), _token_of(share_id, secret)
 
-    async def find(self, token: str) -> Share | None:
+    async def find(self, token: str) -> StoredShare | None:
         """Return the share that a token belongs to, or None if there is none now; any text gets an answer."""
         parts = _TOKEN.fullmatch(token)
 
@@ -201,7 +201,7 @@ class Shares:
         is_right = hmac.compare_digest(known.token_hash, _hash(token))
         return known.share if is_right and self._fits(known.share.key_id, token, known.token_check) else None
 
-    async def list(self, key_id: str | None = None, sandbox_id: str | None = None) -> list[Share]:
+    async def list(self, key_id: str | None = None, sandbox_id: str | None = None) -> list[StoredShare]:
         """Return the shares that have not ended, the newest first: of a key, of a sandbox, or all."""
         query = select(SHARES).where(SHARES.c.ends_at > self._clock()).order_by(SHARES.c.created_at.desc())
 
@@ -257,8 +257,8 @@ def _token_of(share_id: str, secret: str) -> str:
     return f"{TOKEN_PREFIX}{share_id}_{hmac.digest(secret.encode(), b'token of a reader', 'sha256').hex()}"
 
 
-def _share(row: Any) -> Share:
-    return Share(
+def _share(row: Any) -> StoredShare:
+    return StoredShare(
         id=row.id,
         key_id=row.key_id,
         sandbox_id=row.sandbox_id,

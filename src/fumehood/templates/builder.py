@@ -15,12 +15,12 @@ from dataclasses import replace
 from fumehood.errors import SandboxStartError, TemplateError, TemplateStoreError
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import copy_files, describe_files
-from fumehood.templates.recipe import LANGUAGES, LeftOut, Made, Recipe, Say, Workshop
-from fumehood.templates.store import Build, Record, TemplateInfo, TemplateStore, new_info
+from fumehood.templates.recipe import LANGUAGES, Made, Recipe, Say, SkippedModule, Workshop
+from fumehood.templates.store import BuildFolder, TemplateInfo, TemplateRecord, TemplateStore, new_info
 from fumehood.values.template import Template
 
 # Starts a real sandbox from a template, and raises its errors; returns the modules that are not preloaded.
-Trial = Callable[[Template], Sequence[LeftOut]]
+Trial = Callable[[Template], Sequence[SkippedModule]]
 
 
 def build(recipe: Recipe, store: TemplateStore, trial: Trial, *, force: bool, say: Say) -> TemplateInfo:
@@ -60,8 +60,8 @@ def build(recipe: Recipe, store: TemplateStore, trial: Trial, *, force: bool, sa
 
 
 def _make(
-    recipe: Recipe, store: TemplateStore, place: Build, trial: Trial, fingerprint: str, say: Say
-) -> Record:
+    recipe: Recipe, store: TemplateStore, place: BuildFolder, trial: Trial, fingerprint: str, say: Say
+) -> TemplateRecord:
     workshop = Workshop(template=recipe.name, folder=place.folder, lock_fd=place.lock_fd, say=say)
     made = recipe.source.make(workshop)
 
@@ -115,7 +115,7 @@ def _make(
     left_out_reasons = {one.module: one.reason for one in left_out}
     info = replace(info, left_out=left_out_reasons, languages=languages, limits=dict(recipe.limits))
     interpreter = "" if made.python is None else os.path.relpath(made.python, place.folder)
-    return Record(info=info, build=place.name, interpreter=interpreter, image=made.image)
+    return TemplateRecord(info=info, build=place.name, interpreter=interpreter, image=made.image)
 
 
 def _has_own_interpreters(recipe: Recipe, made: Made) -> bool:

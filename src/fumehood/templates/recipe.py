@@ -27,7 +27,7 @@ Cause = Literal["missing", "threads", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class SkippedModule:
     """A module of a preload list that is not preloaded; code in sandboxes can still import it, if it is installed.
 
     Attributes:
@@ -44,7 +44,7 @@ class LeftOut:
         return f"{visible_line(self.module)}: {visible_line(self.reason, max_characters=300)}"
 
 
-def without(preload: Iterable[str], left_out: Iterable[LeftOut]) -> tuple[str, ...]:
+def without(preload: Iterable[str], left_out: Iterable[SkippedModule]) -> tuple[str, ...]:
     """Returns a preload list without the modules that are left out."""
     names = {one.module for one in left_out}
     return tuple(name for name in preload if name not in names)

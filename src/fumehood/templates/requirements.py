@@ -26,7 +26,7 @@ _LINE_CHARACTERS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class InstallerProgram:
     """A program to run.
 
     Attributes:
@@ -41,7 +41,7 @@ class Program:
 
 
 def run_program(
-    step: str, program: Program, workshop: Workshop, *, told: Sequence[str] = (), hint: str = ""
+    step: str, program: InstallerProgram, workshop: Workshop, *, told: Sequence[str] = (), hint: str = ""
 ) -> None:
     """Runs a program until it ends.
 
@@ -203,14 +203,14 @@ class RequirementsSource(Source):
         make = [uv, "venv", *shared, "--seed", "--python", self._python.path, folder]
         run_program(
             f"making an environment of Python {self._python.text} with uv",
-            Program(make, cwd, environ),
+            InstallerProgram(make, cwd, environ),
             workshop,
         )
         options = ["--compile-bytecode", "--python", os.path.join(folder, "bin", "python")]
         install = [uv, "pip", "install", *shared, *options, "-r", file, GUEST_REQUIREMENT]
         run_program(
             "installing the requirements with uv",
-            Program(install, cwd, environ),
+            InstallerProgram(install, cwd, environ),
             workshop,
             told=_UV_MESSAGES,
             hint=_INSTALL_HINT,
@@ -219,14 +219,14 @@ class RequirementsSource(Source):
     def _make_with_pip(self, workshop: Workshop, folder: str, file: str, cwd: str) -> None:
         run_program(
             f"making an environment of Python {self._python.text} with venv",
-            Program([self._python.path, "-I", "-m", "venv", folder], cwd),
+            InstallerProgram([self._python.path, "-I", "-m", "venv", folder], cwd),
             workshop,
             hint="install the venv module of this Python (python3-venv on Debian and Ubuntu), or uv",
         )
         pip = [os.path.join(folder, "bin", "python"), "-I", "-m", "pip"]
         run_program(
             "installing the requirements with pip",
-            Program([*pip, "install", *_PIP_OPTIONS, "-r", file, GUEST_REQUIREMENT], cwd),
+            InstallerProgram([*pip, "install", *_PIP_OPTIONS, "-r", file, GUEST_REQUIREMENT], cwd),
             workshop,
             told=_PIP_MESSAGES,
             hint=_INSTALL_HINT,

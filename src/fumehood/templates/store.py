@@ -80,7 +80,7 @@ class TemplateInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class TemplateRecord:
     """The stored record of a template.
 
     Attributes:
@@ -97,7 +97,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Build:
+class BuildFolder:
     """The folder of a build that is being made.
 
     Attributes:
@@ -176,7 +176,7 @@ class TemplateStore:
         names = (entry.removesuffix(_SUFFIX) for entry in entries if entry.endswith(_SUFFIX))
         return tuple(sorted(name for name in names if is_store_name(name)))
 
-    def record(self, name: str) -> Record | None:
+    def record(self, name: str) -> TemplateRecord | None:
         """Returns the record of a template, or None if there is none of this name."""
         if not is_store_name(name):
             return None
@@ -229,7 +229,7 @@ class TemplateStore:
 
         return (info.st_ino, info.st_mtime_ns)
 
-    def is_whole(self, record: Record) -> bool:
+    def is_whole(self, record: TemplateRecord) -> bool:
         """Returns whether the build of a record, and the layers of its image, still exist."""
         if record.image is not None and not all(map(self.layers.info, record.image.needed)):
             return False
@@ -326,7 +326,7 @@ class TemplateStore:
             yield
 
     @contextmanager
-    def new_build(self, name: str, build: str | None = None) -> Iterator[Build]:
+    def new_build(self, name: str, build: str | None = None) -> Iterator[BuildFolder]:
         """Makes a folder to build in, which disappears at the end unless a record names it by then.
 
         Args:
@@ -341,7 +341,7 @@ class TemplateStore:
             fcntl.flock(fd, fcntl.LOCK_EX)
 
         try:
-            yield Build(folder=folder, lock_fd=fd)
+            yield BuildFolder(folder=folder, lock_fd=fd)
         finally:
             if self._build_of(name) != os.path.basename(folder):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -349,7 +349,7 @@ class TemplateStore:
             os.close(fd)
             self.sweep()
 
-    def publish(self, record: Record) -> None:
+    def publish(self, record: TemplateRecord) -> None:
         """Publishes a build as the template of its name, in one atomic step."""
         name = record.info.name
         part = self._path(f".{name}.part")
@@ -520,14 +520,14 @@ def hint_of_names(name: str, known: Iterable[str]) -> str:
     return f"there {'is' if len(names) == 1 else 'are'} {shown}; `fumehood template build` makes others"
 
 
-def fields_of(record: Record) -> dict[str, Any]:
+def fields_of(record: TemplateRecord) -> dict[str, Any]:
     """Returns a record as JSON holds it."""
     fields = {**asdict(record), "format": 1}
     fields["info"]["built_at"] = record.info.built_at.isoformat()
     return fields
 
 
-def read_record(name: str, fields: dict[str, Any], layers: str) -> Record:
+def read_record(name: str, fields: dict[str, Any], layers: str) -> TemplateRecord:
     """Returns the record that `fields_of` has written, under a name.
 
     Raises:
@@ -540,7 +540,7 @@ def read_record(name: str, fields: dict[str, Any], layers: str) -> Record:
     if info.get("start") is not None:
         info["start"] = StartCommand(**info["start"])
 
-    record = Record(
+    record = TemplateRecord(
         info=TemplateInfo(**info),
         build=fields["build"],
         interpreter=fields["interpreter"],

@@ -25,7 +25,7 @@ from typing import Any, Dict, Optional, Tuple
 
 from fumehood_guest.context.checkpoint import Apart
 from fumehood_guest.context.introspection import Answerer, BashAnswerer
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import GuestExecution, Outlet
 from fumehood_guest.context.signals import SignalGate
 
 _BASH = ("bash", "--norc", "--noprofile", "--noediting", "+H", "-i")
@@ -181,7 +181,7 @@ class BashShell:
         """The number of the last cell with a history number."""
         return self._count
 
-    def run_source(self, source: str, execution: Execution) -> None:
+    def run_source(self, source: str, execution: GuestExecution) -> None:
         """Runs one cell to its end.
 
         Raises:

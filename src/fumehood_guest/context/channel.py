@@ -38,7 +38,7 @@ class Receipt:
         self.is_sent = False
 
 
-class Channel:
+class FrameSocket:
     """A connected stream socket for frames. It keeps references to all it needs, since user code may damage modules."""
 
     def __init__(self, sock: socket.socket) -> None:

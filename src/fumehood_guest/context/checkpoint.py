@@ -17,7 +17,7 @@ import threading
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
 from fumehood_guest.context import thread_pools
-from fumehood_guest.context.channel import CHANNEL_FD, Channel
+from fumehood_guest.context.channel import CHANNEL_FD, FrameSocket
 from fumehood_guest.context.idle_wait import IdleWait
 from fumehood_guest.context.interpreter_hooks import InterpreterHooks
 from fumehood_guest.context.migration import move, report
@@ -56,7 +56,7 @@ class Apart(NamedTuple):
 class Checkpoints:
     """Makes the checkpoints of a context. It keeps references to all it needs, since user code may damage modules."""
 
-    def __init__(self, channel: Channel, background: IdleWait) -> None:
+    def __init__(self, channel: FrameSocket, background: IdleWait) -> None:
         self._channel = channel
         self._background = background
         self._fork = os.fork

@@ -12,7 +12,7 @@ import subprocess
 from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from fumehood_guest.context.introspection import Answerer, Matches
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import GuestExecution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_wire.messages import LANGUAGE_UNAVAILABLE_STATUS
 
@@ -56,7 +56,7 @@ class ChildLanguage:
         elif reported is not None:
             self._outlet.error(*reported)
 
-    def _begin(self, execution: Execution) -> None:
+    def _begin(self, execution: GuestExecution) -> None:
         """Counts a cell that is about to run, unless it has no history number, and forgets the previous error."""
         self._count += execution.store_history
         self._error = None

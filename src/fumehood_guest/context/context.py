@@ -16,12 +16,12 @@ from fumehood_guest.context.bare_shell import BareShell
 from fumehood_guest.context.bash import BashShell
 from fumehood_guest.context.bootstrap import BorrowedEnvironment, take_descriptors, take_environment
 from fumehood_guest.context.changes import Survey
-from fumehood_guest.context.channel import Channel
+from fumehood_guest.context.channel import FrameSocket
 from fumehood_guest.context.checkpoint import Apart, Checkpoints
 from fumehood_guest.context.driven import DrivenShell
 from fumehood_guest.context.idle_wait import IdleWait
 from fumehood_guest.context.introspection import Answerer, answer, empty_answer
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import GuestExecution, Outlet
 from fumehood_guest.context.replies import Replies
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.context.standard_input import BorrowedInput, Inputs
@@ -64,7 +64,7 @@ class Language(Protocol):
     def reply_count(self) -> int:
         """The number of the last cell with a history number."""
 
-    def run_source(self, source: str, execution: Execution) -> None:
+    def run_source(self, source: str, execution: GuestExecution) -> None:
         """Runs code; the caller passes an escaping exception to `report`."""
 
     def run_comm(self, header: Dict[str, Any], payload: bytes) -> None:
@@ -92,7 +92,7 @@ def run_context(
     """
     # First, because a failure is reported on a descriptor that is moved next.
     os.chdir(cwd)
-    channel = Channel(take_descriptors(channel_fd, stdout_fd, stderr_fd))
+    channel = FrameSocket(take_descriptors(channel_fd, stdout_fd, stderr_fd))
     take_environment(envs)
     Context(channel, shell, language, program).serve()
 
@@ -101,7 +101,7 @@ class Context:
     """The parts of a context, and its loop."""
 
     def __init__(
-        self, channel: Channel, shell: Shell, language: str, program: Mapping[str, Any] | None = None
+        self, channel: FrameSocket, shell: Shell, language: str, program: Mapping[str, Any] | None = None
     ) -> None:
         self._channel = channel
         self._shell = shell
@@ -205,11 +205,11 @@ class Context:
         kind = header["type"]
 
         if kind == "execute_request":
-            execution = Execution(header)
+            execution = GuestExecution(header)
             source = execution.take_stdin(payload).decode("utf-8", "replace")
             self._execute(execution, lambda: self._language.run_source(source, execution))
         elif kind in _COMM_KINDS:
-            execution = Execution({**header, **_HANDLERS})
+            execution = GuestExecution({**header, **_HANDLERS})
             self._execute(execution, lambda: self._language.run_comm(header, payload))
         elif kind in _QUESTIONS:
             self._answer(header, payload.decode("utf-8", "replace"))
@@ -276,7 +276,7 @@ class Context:
         # User code may have stopped the loop.
         return self._channel.is_readable()
 
-    def _execute(self, execution: Execution, work: Callable[[], None]) -> None:
+    def _execute(self, execution: GuestExecution, work: Callable[[], None]) -> None:
         before = self._spent()
         self._outlet.begin(execution)
 

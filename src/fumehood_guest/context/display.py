@@ -23,7 +23,7 @@ _MAX_REPR_CHARACTERS = 10_000
 _PLAIN_TYPES = frozenset((bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple))
 
 
-class Publisher(DisplayPublisher):  # type: ignore[misc]
+class DisplayFunctions(DisplayPublisher):  # type: ignore[misc]
     """Implements `display()`, `update_display()` and `clear_output()`."""
 
     shell: ConnectedShell

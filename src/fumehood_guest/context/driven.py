@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Tuple
 
 from fumehood_guest.context.child_language import ChildLanguage, end_as, end_damaged, end_unavailable
 from fumehood_guest.context.introspection import Answerer, Matches
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import GuestExecution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.languages.programs import DriverProgram, MissingProgramError
 
@@ -82,7 +82,7 @@ class DrivenShell(ChildLanguage):
         if not str(greeting.get("version", "")).split(".")[0].isdigit():
             end_damaged(_DAMAGED)
 
-    def run_source(self, source: str, execution: Execution) -> None:
+    def run_source(self, source: str, execution: GuestExecution) -> None:
         """Runs one cell to its end.
 
         Raises:

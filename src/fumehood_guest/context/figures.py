@@ -23,7 +23,7 @@ from traitlets import ObjectName, Unicode
 from fumehood_guest.context.connected_shell import ConnectedShell
 from fumehood_guest.context.fonts import add_fallback_fonts, missing_letters_named_once
 from fumehood_guest.context.import_watch import call_after_import
-from fumehood_guest.context.outlet import Execution
+from fumehood_guest.context.outlet import GuestExecution
 
 CHART_MIME = "application/vnd.fumehood.chart+json"
 _PYPLOT = "matplotlib.pyplot"
@@ -143,7 +143,7 @@ class SavedPictures:
 
     def __init__(self, shell: ConnectedShell) -> None:
         self._shell = shell
-        self._execution: Optional[Execution] = None
+        self._execution: Optional[GuestExecution] = None
         self._shown = 0
         call_after_import(_MODULE, self._configure)
 

@@ -25,7 +25,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 from fumehood_guest.context.child_language import ChildLanguage, end_as, end_damaged, end_unavailable
 from fumehood_guest.context.introspection import Answerer, Matches
 from fumehood_guest.context.kernel_variables import Variables, variables_of
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import GuestExecution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.context.streams import Streams
 from fumehood_guest.languages.zmtp import DEALER, SUB, ZmtpError, ZmtpSocket
@@ -93,7 +93,7 @@ class KernelShell(ChildLanguage):
         self.answerer: Answerer = KernelAnswerer(self)
         self._await_answer()
 
-    def run_source(self, source: str, execution: Execution) -> None:
+    def run_source(self, source: str, execution: GuestExecution) -> None:
         """Runs one cell to its end.
 
         Raises:
@@ -114,7 +114,7 @@ class KernelShell(ChildLanguage):
 
         self._run_with(variables, source, execution)
 
-    def _run_with(self, variables: Variables, source: str, execution: Execution) -> None:
+    def _run_with(self, variables: Variables, source: str, execution: GuestExecution) -> None:
         """Runs one cell between two pieces of code that set and restore variables.
 
         If setting them fails, the cell is not run.
@@ -135,7 +135,7 @@ class KernelShell(ChildLanguage):
             finally:
                 signal.signal(signal.SIGINT, handler)
 
-    def _run(self, source: str, execution: Optional[Execution]) -> Dict[str, Any]:
+    def _run(self, source: str, execution: Optional[GuestExecution]) -> Dict[str, Any]:
         """Runs code to its end and returns the reply; its output is passed on only if an execution is given.
 
         Raises:

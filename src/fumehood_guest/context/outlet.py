@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any, Dict, List, Optional
 
 from fumehood_guest.context.bundles import Bundle, encode_bundle
-from fumehood_guest.context.channel import Channel, Receipt, encode_lines
+from fumehood_guest.context.channel import FrameSocket, Receipt, encode_lines
 from fumehood_wire.messages import EXECUTION_FLAGS, MAX_TRACEBACK_BYTES
 
 STREAM_FDS = {"stdout": 1, "stderr": 2}
@@ -30,7 +30,7 @@ _MAX_TRACEBACK_CHARACTERS = 80_000
 _MAX_TRACEBACK_LINES = 5_000
 
 
-class Execution:
+class GuestExecution:
     """One request of the host: its id, its output limits, and how much was dropped so far."""
 
     def __init__(self, request: Dict[str, Any]) -> None:
@@ -70,12 +70,12 @@ class Execution:
 class Outlet:
     """Sends the output of user code, under the id of its execution."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel: Optional[Channel] = channel
+    def __init__(self, channel: FrameSocket) -> None:
+        self._channel: Optional[FrameSocket] = channel
         self._clock = channel.clock
         self._write = os.write
         # The execution whose limits apply; the last one when none runs, because threads may outlive a cell.
-        self.execution: Optional[Execution] = None
+        self.execution: Optional[GuestExecution] = None
         # Inherited by asyncio tasks, so that their output names the cell that made them.
         self._origin: ContextVar[str] = ContextVar("fumehood_execution_id")
         self._unread = bytearray(4)
@@ -86,7 +86,7 @@ class Outlet:
         """Whether this process was forked by user code and has no channel."""
         return self._channel is None
 
-    def begin(self, execution: Execution) -> None:
+    def begin(self, execution: GuestExecution) -> None:
         """Makes `execution` the current one."""
         self.execution = execution
         self._origin.set(execution.id)

@@ -13,7 +13,7 @@ import os
 from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from fumehood_guest.context.introspection import Answerer, Matches
-from fumehood_guest.context.outlet import STREAM_FDS, Execution, Outlet
+from fumehood_guest.context.outlet import STREAM_FDS, GuestExecution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.context.streams import Streams
 from fumehood_guest.languages.libr import LibR, NoLibraryError, find_home
@@ -80,7 +80,7 @@ class RShell:
         """The number of the last cell with a history number."""
         return self._count
 
-    def run_source(self, source: str, execution: Execution) -> None:
+    def run_source(self, source: str, execution: GuestExecution) -> None:
         """Runs one cell to its end.
 
         Raises:

@@ -11,9 +11,9 @@ import socket
 import sys
 from typing import Any, Dict, Sequence
 
-from fumehood_guest.context.channel import Channel
+from fumehood_guest.context.channel import FrameSocket
 from fumehood_guest.context.event_loop import BackgroundLoop
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import GuestExecution, Outlet
 from fumehood_guest.context.restore import Repairs
 from fumehood_guest.context.shell import PythonShell
 from fumehood_guest.context.streams import Streams
@@ -89,13 +89,13 @@ def _rehearse(shell: PythonShell, cells: Sequence[str]) -> None:
     namespaces = dict(shell.user_ns), dict(shell.user_ns_hidden)
     near, far = socket.socketpair()
     far.setblocking(False)
-    channel = Channel(near)
+    channel = FrameSocket(near)
     outlet = Outlet(channel)
     background = BackgroundLoop(channel.fileno())
     shell.attach(outlet, Streams(outlet), background)
     try:
         for cell in cells:
-            execution = Execution(_REQUEST)
+            execution = GuestExecution(_REQUEST)
             outlet.begin(execution)
             shell.run_source(cell, execution)
             shell.report()

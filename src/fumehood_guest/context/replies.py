@@ -14,7 +14,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
-from fumehood_guest.context.channel import Channel, Header
+from fumehood_guest.context.channel import FrameSocket, Header
 from fumehood_guest.context.signals import SignalGate
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Replies:
         on_shutdown: Called when the host ends the context instead of answering.
     """
 
-    def __init__(self, channel: Channel, gate: SignalGate, on_shutdown: Callable[[], None]) -> None:
+    def __init__(self, channel: FrameSocket, gate: SignalGate, on_shutdown: Callable[[], None]) -> None:
         self._channel = channel
         self._gate = gate
         self._on_shutdown = on_shutdown

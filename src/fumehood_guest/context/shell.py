@@ -23,12 +23,12 @@ from traitlets.config import Config
 
 from fumehood_guest.context.comms import Comms
 from fumehood_guest.context.connected_shell import ConnectedShell
-from fumehood_guest.context.display import Publisher, ResultHook, ValueFormatter
+from fumehood_guest.context.display import DisplayFunctions, ResultHook, ValueFormatter
 from fumehood_guest.context.event_loop import BackgroundLoop
 from fumehood_guest.context.fast_traits import QuickBool, QuickInteger, QuickResult, QuickUnicode
 from fumehood_guest.context.figures import Figures, SavedPictures, set_renderers
 from fumehood_guest.context.introspection import PythonAnswerer
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import GuestExecution, Outlet
 from fumehood_guest.context.restore import Repairs
 from fumehood_guest.context.shell_commands import UserSite, run_command
 from fumehood_guest.context.streams import Streams
@@ -81,7 +81,7 @@ class PythonShell(ConnectedShell):
     last_execution_succeeded = QuickBool(True)
     last_execution_result = QuickResult()
     compiler_class = Type(Compiler)
-    display_pub_class = Type(Publisher)
+    display_pub_class = Type(DisplayFunctions)
     displayhook_class = Type(ResultHook)
 
     repairs: Repairs
@@ -167,7 +167,7 @@ class PythonShell(ConnectedShell):
     def _run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return self.background.run(coroutine)
 
-    def run_source(self, source: str, execution: Execution) -> None:
+    def run_source(self, source: str, execution: GuestExecution) -> None:
         """Runs one cell and sends its output; an error of it is kept for `report`."""
         self._begin_work(source)
         try:

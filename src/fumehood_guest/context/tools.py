@@ -12,7 +12,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import GuestExecution, Outlet
 from fumehood_guest.context.replies import Frame, Replies, Waiter
 from fumehood_guest.context.streams import Streams
 from fumehood_wire.messages import MAX_TOOL_ARGUMENT_BYTES
@@ -53,7 +53,7 @@ class HostTools:
         self._lent: Dict[str, Any] = {}
         self._hidden: Dict[str, Any] = {}
 
-    def lend(self, execution: Execution) -> None:
+    def lend(self, execution: GuestExecution) -> None:
         """Adds the tools of an execution; `take_back` restores names that they hide."""
         if not execution.tools:
             return
@@ -87,7 +87,7 @@ class HostTools:
 class _Line:
     """Sends the tool calls of one execution to the host."""
 
-    def __init__(self, execution: Execution, outlet: Outlet, streams: Streams, replies: Replies) -> None:
+    def __init__(self, execution: GuestExecution, outlet: Outlet, streams: Streams, replies: Replies) -> None:
         self._execution = execution
         self._outlet = outlet
         self._streams = streams

@@ -26,7 +26,7 @@ from fumehood_guest.context.child_language import (
     end_unavailable,
 )
 from fumehood_guest.context.introspection import Answerer
-from fumehood_guest.context.outlet import Execution, Outlet
+from fumehood_guest.context.outlet import GuestExecution, Outlet
 from fumehood_guest.context.signals import SignalGate
 from fumehood_guest.languages.node import find_node
 from fumehood_guest.languages.programs import MissingProgramError
@@ -70,7 +70,7 @@ class WholeProgramShell(ChildLanguage):
             elif words and "{" not in words[0] and shutil.which(words[0]) is None:
                 end_unavailable(f"no program `{words[0]}` is there")
 
-    def run_source(self, source: str, execution: Execution) -> None:
+    def run_source(self, source: str, execution: GuestExecution) -> None:
         """Runs one program to its end.
 
         Raises:
@@ -86,7 +86,7 @@ class WholeProgramShell(ChildLanguage):
                 with self._gate.closed():
                     shutil.rmtree(folder, ignore_errors=True)
 
-    def _run_in(self, folder: str, source: str, execution: Execution) -> None:
+    def _run_in(self, folder: str, source: str, execution: GuestExecution) -> None:
         name: str = self._steps["filename"]
 
         with self._gate.closed():

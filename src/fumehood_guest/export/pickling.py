@@ -54,7 +54,7 @@ class Segment(NamedTuple):
     size_bytes: int
 
 
-class Kept(NamedTuple):
+class Pickled(NamedTuple):
     """The result of pickling: the variables in the stream, and the reason for each one that is not."""
 
     segments: List[Segment]
@@ -90,7 +90,7 @@ def reason_of(error: BaseException) -> str:
     return ": ".join(part for part in (name, text) if part)[:_MAX_REASON_CHARACTERS]
 
 
-def pickle_variables(variables: Mapping[str, Any], file: BinaryIO, bounds: Bounds) -> Kept:
+def pickle_variables(variables: Mapping[str, Any], file: BinaryIO, bounds: Bounds) -> Pickled:
     """Writes those of `variables` that can be serialised to an empty file."""
     return _Attempt(variables, file, bounds).carry_out()
 
@@ -126,14 +126,14 @@ class _Attempt:
         self._deadline = time.monotonic() + bounds.all_seconds
         self._left_out: Dict[str, str] = {}
 
-    def carry_out(self) -> Kept:
+    def carry_out(self) -> Pickled:
         tries = 0
 
         while True:
             segments, failed = self._write([name for name in self._variables if name not in self._left_out])
 
             if failed is None:
-                return Kept(segments, self._left_out)
+                return Pickled(segments, self._left_out)
 
             tries += 1
 
@@ -143,7 +143,7 @@ class _Attempt:
             if time.monotonic() > self._deadline:
                 return self._stop(segments)
 
-    def _stop(self, segments: List[Segment]) -> Kept:
+    def _stop(self, segments: List[Segment]) -> Pickled:
         """Keeps the segments written before the time limit: no segment needs a later one."""
         self._file.truncate(sum(segment.size_bytes for segment in segments))
         written = {segment.name for segment in segments}
@@ -152,7 +152,7 @@ class _Attempt:
             if name not in written:
                 self._left_out.setdefault(name, "there was no time left to look at it")
 
-        return Kept(segments, self._left_out)
+        return Pickled(segments, self._left_out)
 
     def _write(self, names: Sequence[str]) -> Tuple[List[Segment], Optional[str]]:
         """Writes the variables up to the first that fails, whose name it records and returns."""

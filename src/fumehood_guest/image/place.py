@@ -16,7 +16,7 @@ import sys
 import tarfile
 from typing import Any, Dict, Iterator, List, Optional
 
-from fumehood_guest.image.tar_layer import Layer, LayerError
+from fumehood_guest.image.tar_layer import LayerError, UnpackedLayer
 
 _OF_THE_JAIL = ("/dev/", "/proc/", "/sys/")
 # Of an archive, heads and what fills up its blocks come to less than its files once more.
@@ -160,7 +160,7 @@ def _name_in_copy(path: str, is_folder: bool, patterns: List[str]) -> Optional[s
     return None
 
 
-class _Placed(Layer):
+class _Placed(UnpackedLayer):
     """A destination folder that has content already; only entries that the copy replaces are removed."""
 
     is_whole = False

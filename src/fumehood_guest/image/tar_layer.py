@@ -39,7 +39,7 @@ class LayerError(Exception):
         self.detail = detail
 
 
-class Layer:
+class UnpackedLayer:
     """The folder that an archive is unpacked into.
 
     Args:

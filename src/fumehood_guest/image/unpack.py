@@ -19,7 +19,7 @@ import tarfile
 import zlib
 from typing import Any, Dict, List
 
-from fumehood_guest.image.tar_layer import Layer, LayerError
+from fumehood_guest.image.tar_layer import LayerError, UnpackedLayer
 
 # The factor by which a layer may grow when it is unpacked, plus a fixed part: real layers grow by two to ten.
 _BLOCK_BYTES = 1 << 20
@@ -91,7 +91,7 @@ def unpack(order: Dict[str, Any]) -> None:
         order: `compression` (gzip, zstd or none), `max_bytes`, `max_entries`, and whether to set `owners`.
     """
     root = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    layer = Layer(root, order["max_entries"], order["owners"])
+    layer = UnpackedLayer(root, order["max_entries"], order["owners"])
     try:
         content = Counted(_decompressed(order["compression"]), order["max_bytes"])
         stream = io.BufferedReader(content, _BLOCK_BYTES)

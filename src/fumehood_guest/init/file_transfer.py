@@ -12,7 +12,7 @@ import socket
 from typing import Any, Dict, List
 
 from fumehood_guest.init.restore import Restoration
-from fumehood_guest.shared.writable_files import Content, Entry, SnapshotError, nameless_copy
+from fumehood_guest.shared.writable_files import SnapshotContent, SnapshotEntry, SnapshotError, nameless_copy
 from fumehood_wire.frames import Decoder, encode
 
 # The kernel passes at most 253 descriptors at once.
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 60
 _DONE = b"!"
 
 
-def send(sock: socket.socket, taken: Dict[str, Entry]) -> None:
+def send(sock: socket.socket, taken: Dict[str, SnapshotEntry]) -> None:
     """Sends the files of a snapshot; returns when they have been copied.
 
     Raises:
@@ -79,7 +79,7 @@ def receive(sock: socket.socket) -> int:
     return sum(entry.content is not None for entry in taken.values())
 
 
-def _describe(entry: Entry, fds: List[int]) -> Dict[str, Any]:
+def _describe(entry: SnapshotEntry, fds: List[int]) -> Dict[str, Any]:
     """Returns an entry's description, and reopens its content: a lease lasts until the last duplicate is closed."""
     if entry.content is not None:
         if entry.content.fd is None:
@@ -107,14 +107,14 @@ def _opened_anew(fd: int) -> int:
         return nameless_copy(fd)  # the file's mode denies its owner access
 
 
-def _entry(header: Dict[str, Any], contents: Any) -> Entry:
-    return Entry(
+def _entry(header: Dict[str, Any], contents: Any) -> SnapshotEntry:
+    return SnapshotEntry(
         header["path"],
         header["mode"],
         header["modified_ns"],
         header["size_bytes"],
         header["inode"],
         header["links"],
-        Content(next(contents)) if header["has_content"] else None,
+        SnapshotContent(next(contents)) if header["has_content"] else None,
         header["target"],
     )

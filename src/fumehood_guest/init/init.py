@@ -22,7 +22,7 @@ from fumehood_guest.init.egress import Egress, listen
 from fumehood_guest.init.files import Files
 from fumehood_guest.init.processes import Processes
 from fumehood_guest.init.relays import Relays
-from fumehood_guest.init.served_ports import ServedPorts
+from fumehood_guest.init.served_ports import GuestServedPorts
 from fumehood_guest.init.sigstop_freezer import Standstill
 from fumehood_guest.init.snapshots import Snapshots
 from fumehood_guest.init.watches import Watches
@@ -80,7 +80,7 @@ class Init:
         self._watches = Watches(self)
         self._relays = Relays(self)
         self._egress = Egress(self, listener)
-        self._served_ports = ServedPorts(self)
+        self._served_ports = GuestServedPorts(self)
         self._standstill = Standstill()
         self._snapshots = Snapshots(self._standstill, self.add_reader)
         self._verbs: Dict[str, Callable[..., Reply]] = {

@@ -16,7 +16,7 @@ from typing import Callable, Dict, Iterable, List, Tuple
 
 from fumehood_guest.shared.writable_files import (
     PART_PREFIX,
-    Entry,
+    SnapshotEntry,
     SnapshotError,
     copy_content,
     open_to_read,
@@ -40,8 +40,8 @@ class Restoration:
 
     def __init__(
         self,
-        taken: Dict[str, Entry],
-        is_unchanged: Callable[[Entry, os.stat_result], bool],
+        taken: Dict[str, SnapshotEntry],
+        is_unchanged: Callable[[SnapshotEntry, os.stat_result], bool],
         give_back: Callable[[int], None],
     ) -> None:
         self._taken = taken
@@ -86,7 +86,7 @@ class Restoration:
             self._copies = {}
             self._prepare()
 
-    def _fits_in_place(self, path: str, entry: Entry) -> bool:
+    def _fits_in_place(self, path: str, entry: SnapshotEntry) -> bool:
         """Whether the same file still exists, occupies as much space, and can be written to."""
         status = self._now.get(path)
 
@@ -242,7 +242,7 @@ class Restoration:
 
         return inodes
 
-    def _is_overwritten(self, path: str, entry: Entry, copy: str) -> bool:
+    def _is_overwritten(self, path: str, entry: SnapshotEntry, copy: str) -> bool:
         """Writes the content into the existing file: SQLite and other programs identify it by its inode.
 
         Returns False if that is impossible, even for lack of space; then the copy replaces the file.
@@ -285,7 +285,7 @@ def _open_to_write(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _set_marks(fd: int, entry: Entry) -> None:
+def _set_marks(fd: int, entry: SnapshotEntry) -> None:
     os.fchmod(fd, stat.S_IMODE(entry.mode))
     os.utime(fd, ns=(entry.modified_ns, entry.modified_ns))
 

@@ -17,7 +17,7 @@ from fumehood_wire.init_messages import MAX_ARRIVALS, MAX_SERVED_PORTS
 Reply = Tuple[Any, bytes]
 
 
-class ServedPorts:
+class GuestServedPorts:
     """All ports on which the host listens, except the port of the proxy.
 
     Args:

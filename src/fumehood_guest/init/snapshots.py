@@ -26,8 +26,8 @@ from fumehood_guest.init.sigstop_freezer import Standstill
 from fumehood_guest.shared import process_usage
 from fumehood_guest.shared.writable_files import (
     PART_PREFIX,
-    Content,
-    Entry,
+    SnapshotContent,
+    SnapshotEntry,
     SnapshotError,
     nameless_copy,
     open_to_read,
@@ -72,10 +72,10 @@ class Snapshots:
         self._add_reader = add_reader
         # None before the first snapshot.
         self._breaks: Optional[LeaseBreaks] = None
-        self._snapshots: Dict[int, Dict[str, Entry]] = {}
+        self._snapshots: Dict[int, Dict[str, SnapshotEntry]] = {}
         self._next_number = 1
         # Contents under a lease, by inode: snapshots share them.
-        self._leased: Dict[int, Content] = {}
+        self._leased: Dict[int, SnapshotContent] = {}
         # The inodes of these contents, by descriptor.
         self._inodes: Dict[int, int] = {}
 
@@ -97,7 +97,7 @@ class Snapshots:
             self._add_reader(self._breaks.fd, self._copy_what_is_announced)
 
         lost: List[str] = []
-        taken: Dict[str, Entry] = {}
+        taken: Dict[str, SnapshotEntry] = {}
         try:
             with self._still(held):
                 for path, status in walk():
@@ -157,7 +157,7 @@ class Snapshots:
 
         return _counted(found), b""
 
-    def taken(self, snapshot: int) -> Dict[str, Entry]:
+    def taken(self, snapshot: int) -> Dict[str, SnapshotEntry]:
         """Returns the entries of a snapshot, by path."""
         return self._snapshots[snapshot]
 
@@ -236,13 +236,13 @@ class Snapshots:
         if inode in self._leased:
             self._copy_and_release(self._unlisted(inode))
 
-    def _unlisted(self, inode: int) -> Content:
+    def _unlisted(self, inode: int) -> SnapshotContent:
         content = self._leased.pop(inode)
         assert content.fd is not None, "a leased content has a descriptor"
         del self._inodes[content.fd]
         return content
 
-    def _keep(self, path: str, status: os.stat_result, lost: List[str]) -> Entry:
+    def _keep(self, path: str, status: os.stat_result, lost: List[str]) -> SnapshotEntry:
         content, target = None, ""
 
         if stat.S_ISREG(status.st_mode):
@@ -252,7 +252,7 @@ class Snapshots:
         elif not stat.S_ISDIR(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
             lost.append(f"{shown(path)}, which is neither a file nor a directory")
 
-        return Entry(
+        return SnapshotEntry(
             path,
             status.st_mode,
             status.st_mtime_ns,
@@ -263,7 +263,7 @@ class Snapshots:
             target,
         )
 
-    def _content(self, path: str, status: os.stat_result) -> Content:
+    def _content(self, path: str, status: os.stat_result) -> SnapshotContent:
         shared = self._leased.get(status.st_ino)
 
         if shared is not None:
@@ -283,15 +283,15 @@ class Snapshots:
                 assert self._breaks is not None, "opened by the first snapshot"
                 self._breaks.announce(fd)
                 self._inodes[fd] = status.st_ino
-                content = self._leased[status.st_ino] = Content(fd, status.st_ino)
+                content = self._leased[status.st_ino] = SnapshotContent(fd, status.st_ino)
                 return content
 
         try:
-            return Content(nameless_copy(fd))
+            return SnapshotContent(nameless_copy(fd))
         finally:
             os.close(fd)
 
-    def _copy_and_release(self, content: Content) -> None:
+    def _copy_and_release(self, content: SnapshotContent) -> None:
         """Replaces a leased content by a copy; the process that waits to write may proceed."""
         fd = content.fd
         assert fd is not None, "a leased content has a descriptor"
@@ -304,7 +304,7 @@ class Snapshots:
             # Closing releases the lease.
             os.close(fd)
 
-    def _release(self, taken: Dict[str, Entry]) -> None:
+    def _release(self, taken: Dict[str, SnapshotEntry]) -> None:
         for entry in taken.values():
             content = entry.content
 
@@ -320,7 +320,7 @@ class Snapshots:
                 os.close(content.fd)
                 content.fd = None
 
-    def _is_same(self, entry: Entry, status: os.stat_result) -> bool:
+    def _is_same(self, entry: SnapshotEntry, status: os.stat_result) -> bool:
         if stat.S_IFMT(entry.mode) != stat.S_IFMT(status.st_mode) or entry.size_bytes != status.st_size:
             return False
 
@@ -332,7 +332,7 @@ class Snapshots:
         return entry.modified_ns == status.st_mtime_ns
 
     @staticmethod
-    def _is_unchanged(entry: Entry, status: os.stat_result) -> bool:
+    def _is_unchanged(entry: SnapshotEntry, status: os.stat_result) -> bool:
         """Whether the path is the very same file, and has not been opened for writing since."""
         return entry.content is not None and entry.content.leased_inode == status.st_ino
 
@@ -361,7 +361,7 @@ class Snapshots:
             self._standstill.continue_all()
 
 
-def _between(before: Dict[str, Entry], after: Dict[str, Entry]) -> Found:
+def _between(before: Dict[str, SnapshotEntry], after: Dict[str, SnapshotEntry]) -> Found:
     """Returns the differences between the files of two snapshots."""
     found: Found = {"created": [], "modified": [], "deleted": []}
 
@@ -383,7 +383,7 @@ def _between(before: Dict[str, Entry], after: Dict[str, Entry]) -> Found:
     return found
 
 
-def _are_same(before: Entry, after: Entry) -> bool:
+def _are_same(before: SnapshotEntry, after: SnapshotEntry) -> bool:
     if stat.S_IFMT(before.mode) != stat.S_IFMT(after.mode) or before.size_bytes != after.size_bytes:
         return False
 

@@ -25,7 +25,7 @@ _NO_HOLES = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 _TO_LOOK = stat.S_IRUSR | stat.S_IXUSR
 
 
-class Content:
+class SnapshotContent:
     """The content of a file in a snapshot: the file itself while it is under a lease, and a copy afterwards.
 
     Args:
@@ -41,7 +41,7 @@ class Content:
         self.users = 1
 
 
-class Entry(NamedTuple):
+class SnapshotEntry(NamedTuple):
     """One file, directory or link of a snapshot."""
 
     path: str
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
     size_bytes: int
     inode: int
     links: int
-    content: Optional[Content]
+    content: Optional[SnapshotContent]
     target: str
 
 

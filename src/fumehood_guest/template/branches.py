@@ -84,7 +84,7 @@ class JavaPreparation(Preparation):
 PREPARED: Dict[str, Callable[[], Preparation]] = {"r": RPreparation, "java": JavaPreparation}
 
 
-class Branch:
+class ZygoteBranch:
     """A branch of the zygote, for the process that has forked it.
 
     Args:
@@ -109,7 +109,7 @@ class Branch:
         self._orders.close()
 
 
-def grow(host: Packets, programs: Dict[str, bytes], preparation: Optional[Preparation]) -> Branch:
+def grow(host: Packets, programs: Dict[str, bytes], preparation: Optional[Preparation]) -> ZygoteBranch:
     """Forks a branch.
 
     Args:
@@ -131,7 +131,7 @@ def grow(host: Packets, programs: Dict[str, bytes], preparation: Optional[Prepar
         LanguageBranch(Packets(far.detach()), host, programs, preparation).run()
 
     far.close()
-    return Branch(pid, near)
+    return ZygoteBranch(pid, near)
 
 
 class LanguageBranch:
@@ -153,7 +153,7 @@ class LanguageBranch:
         self._going_on: Optional[int] = None
         self._service = Service(orders, self._obey, self._note_end)
         self._forks = ContextForks(host, programs, self._service.leave)
-        self._branches: Dict[str, Branch] = {}
+        self._branches: Dict[str, ZygoteBranch] = {}
 
     def run(self) -> NoReturn:
         """Serves its parent; exits when the parent closes the socket."""

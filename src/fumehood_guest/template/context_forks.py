@@ -13,7 +13,7 @@ import socket
 import sys
 from typing import Any, Callable, Dict, List, NoReturn
 
-from fumehood_guest.context.channel import Channel
+from fumehood_guest.context.channel import FrameSocket
 from fumehood_guest.context.context import Context, Shell, run_context
 from fumehood_guest.context.outlet import Outlet
 from fumehood_guest.context.randomness import reseed
@@ -144,7 +144,7 @@ def rehearse_launch(shell: Shell) -> None:
             process_usage.applied_restrictions()
             os.environ.get("PATH")
             reseed()
-            channel = Channel(near)
+            channel = FrameSocket(near)
             Context(channel, shell, "python")
             Outlet(channel).ready()
 

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NoReturn, Optional
 from fumehood_guest.shared import fork_hooks, heap_layout
 from fumehood_guest.shared.packets import Packets
 from fumehood_guest.shared.preloads import Preloading, quiet_libraries, running_threads
-from fumehood_guest.template.branches import ALL, OF_TEMPLATES, Branch, Preparation, grow
+from fumehood_guest.template.branches import ALL, OF_TEMPLATES, Preparation, ZygoteBranch, grow
 from fumehood_guest.template.context_forks import ContextForks, rehearse_launch
 from fumehood_guest.template.service_loop import Service
 from fumehood_jail import huge_pages, syscalls
@@ -40,7 +40,7 @@ class Zygote:
         self._programs: Dict[str, bytes] = {}
         self._shell: Any = None
         self._placeholders: List[bytes] = []
-        self._branch: Optional[Branch] = None
+        self._branch: Optional[ZygoteBranch] = None
         self._runs_programs = False
         self._service = Service(host, self._obey, self._note_end)
         self._forks = ContextForks(host, self._programs, self._service.leave)
@@ -92,7 +92,7 @@ class Zygote:
             if self._branch is not None:
                 self._branch.pass_on(request, fds)
 
-    def _other_languages(self) -> Branch:
+    def _other_languages(self) -> ZygoteBranch:
         """Returns the branch for other languages; replaces one that has ended, by a branch that takes more memory."""
         if self._branch is None:
             preparation = Preparation() if self._runs_programs else None

@@ -28,7 +28,7 @@ from tests.waiting import until
 import fumehood
 from fumehood import InvalidArgumentError, build_template
 from fumehood.dialects.replit.client import code_exec
-from fumehood.templates.store import Record, TemplateInfo, TemplateStore
+from fumehood.templates.store import TemplateInfo, TemplateRecord, TemplateStore
 
 MODULES = Path(__file__).parents[2] / "npm_programs" / "node_modules"
 # As `evalctl image` and its variables set them.
@@ -340,7 +340,7 @@ def _publish(builder: RunningServer, name: str) -> None:
         fingerprint="f",
     )
     store = TemplateStore(str(builder.state.parent / "fumehood" / "templates"))
-    store.publish(Record(info=info, build=f"{name}.abc", interpreter="bin/python"))
+    store.publish(TemplateRecord(info=info, build=f"{name}.abc", interpreter="bin/python"))
 
 
 def test_only_the_owner_builds_tags_and_deletes(image, tenant, builder, server):

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fumehood.dialects.e2b.auth import Caller, SandboxTokens
+from fumehood.dialects.e2b.auth import ControlCaller, SandboxTokens
 from fumehood.dialects.e2b.creation import Creation
 from fumehood.errors import FumehoodError, HostUnavailableError, IdempotencyConflictError, StorageError
 from fumehood.server.principal import Principal
@@ -81,7 +81,7 @@ class _Scene:
         # Templates of E2B's own are never looked for among the snapshots.
         stored: Any = (None, _NoVolumes())
         self._creation = Creation(idempotency, tokens, ServerSettings(), stored, _same, _NO_INTERPRETERS)
-        self._caller = Caller(Principal(key_id="k"), backend)
+        self._caller = ControlCaller(Principal(key_id="k"), backend)
 
     async def create(self) -> Response:
         body = json.dumps({"templateID": "base"}).encode()

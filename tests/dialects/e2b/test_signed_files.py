@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fumehood.dialects.e2b.auth import SandboxTokens, SignedPath
-from fumehood.dialects.e2b.envd import SignedFiles
+from fumehood.dialects.e2b.envd import SignedUrls
 
 TOKENS = SandboxTokens(b"s" * 32)
 GUESS = "v1_" + "A" * 43
@@ -48,10 +48,10 @@ class _Envd:
         return Response(sandbox_id)
 
 
-def _files(backend: _Backend) -> SignedFiles:
+def _files(backend: _Backend) -> SignedUrls:
     envd: Any = _Envd()
     anybody: Any = backend
-    return SignedFiles(anybody, TOKENS, envd)
+    return SignedUrls(anybody, TOKENS, envd)
 
 
 def _request(signature: str, path: str = "x") -> Request:

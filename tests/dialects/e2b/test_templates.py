@@ -9,7 +9,7 @@ import pytest
 from e2b import Template
 from e2b.exceptions import TemplateException
 
-from fumehood.templates.store import Record, TemplateInfo, TemplateStore
+from fumehood.templates.store import TemplateInfo, TemplateRecord, TemplateStore
 
 BUILT_AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -31,7 +31,9 @@ def server_of(start_server, tmp_path, monkeypatch):
         )
         folder = tmp_path / "home" / "fumehood" / "templates"
         folder.mkdir(parents=True)
-        TemplateStore(str(folder)).publish(Record(info=info, build=f"{name}.abc", interpreter="bin/python"))
+        TemplateStore(str(folder)).publish(
+            TemplateRecord(info=info, build=f"{name}.abc", interpreter="bin/python")
+        )
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
         running = start_server()
         monkeypatch.setenv("E2B_API_URL", running.url)

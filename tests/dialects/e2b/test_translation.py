@@ -21,11 +21,11 @@ from fumehood.dialects.e2b import connect, results, sandboxes
 from fumehood.dialects.e2b.auth import SandboxTokens, SignedPath
 from fumehood.dialects.e2b.bodies import read_message
 from fumehood.dialects.e2b.build_steps import BuildBody, read_build
-from fumehood.dialects.e2b.creation import NewSandbox
+from fumehood.dialects.e2b.creation import SandboxRequest
 from fumehood.dialects.e2b.environment import inside, user_of
 from fumehood.dialects.e2b.file_messages import WatcherRequest
 from fumehood.dialects.e2b.process_messages import SendInputRequest, SendSignalRequest, StartRequest
-from fumehood.dialects.e2b.traffic import Target, target_of
+from fumehood.dialects.e2b.traffic import PortRequest, target_of
 from fumehood.dialects.e2b.transfers import file_name
 from fumehood.errors import FumehoodError, InvalidArgumentError, UnauthenticatedError
 from fumehood.server.json_bodies import read_fields
@@ -138,14 +138,22 @@ def test_fields_are_read_by_either_name_and_by_type():
         (BuildBody, {"steps": [{"args": []}, {"args": [None]}]}, r"steps\[1\].args=\[None\] "),
         (BuildBody, {"steps": [{}] * 501}, "at most 500 objects"),
         (
-            NewSandbox,
+            SandboxRequest,
             {"network": {"rules": {"a": [{}] * 9}}},
             r"network.rules.a=.*\n\nhint: .*at most 8 objects",
         ),
-        (NewSandbox, {"network": {"rules": {str(key): [] for key in range(1001)}}}, "at most 1000 fields"),
-        (NewSandbox, {"timeout": True}, "timeout=True "),
-        (NewSandbox, {"timeout": -1}, "timeout=-1 "),
-        (NewSandbox, {"network": {"rules": {"a": [{"transform": 1}]}}}, r"network.rules.a\[0\].transform=1 "),
+        (
+            SandboxRequest,
+            {"network": {"rules": {str(key): [] for key in range(1001)}}},
+            "at most 1000 fields",
+        ),
+        (SandboxRequest, {"timeout": True}, "timeout=True "),
+        (SandboxRequest, {"timeout": -1}, "timeout=-1 "),
+        (
+            SandboxRequest,
+            {"network": {"rules": {"a": [{"transform": 1}]}}},
+            r"network.rules.a\[0\].transform=1 ",
+        ),
     ],
 )
 def test_a_field_of_the_wrong_form_is_refused_with_its_place(kind, values, place):
@@ -166,16 +174,16 @@ def test_a_build_adds_its_volumes_last_and_as_far_as_there_is_room():
         ({"host": "h"}, None),
         ({"host": "boxes.test"}, None),
         ({"host": f"49983-{ID}.other.test"}, None),
-        ({"host": f"49983-{ID}.boxes.test:80"}, Target(ID, 49983)),
-        ({"host": f"49999-{ID}.BOXES.test"}, Target(ID, 49999)),
-        ({"host": "h", "e2b-sandbox-id": ID}, Target(ID, 49983)),
+        ({"host": f"49983-{ID}.boxes.test:80"}, PortRequest(ID, 49983)),
+        ({"host": f"49999-{ID}.BOXES.test"}, PortRequest(ID, 49999)),
+        ({"host": "h", "e2b-sandbox-id": ID}, PortRequest(ID, 49983)),
         (
             {"host": f"49983-{ID}.boxes.test", "e2b-sandbox-id": "b", "e2b-sandbox-port": "80"},
-            Target("b", 80),
+            PortRequest("b", 80),
         ),
-        ({"host": "h", "e2b-sandbox-id": "B"}, Target("", 49983)),
-        ({"host": "h", "e2b-sandbox-id": ID, "e2b-sandbox-port": "99999"}, Target(ID, 0)),
-        ({"host": "h", "e2b-sandbox-id": ID, "e2b-sandbox-port": "-1"}, Target(ID, 0)),
+        ({"host": "h", "e2b-sandbox-id": "B"}, PortRequest("", 49983)),
+        ({"host": "h", "e2b-sandbox-id": ID, "e2b-sandbox-port": "99999"}, PortRequest(ID, 0)),
+        ({"host": "h", "e2b-sandbox-id": ID, "e2b-sandbox-port": "-1"}, PortRequest(ID, 0)),
     ],
 )
 def test_a_request_goes_where_it_says(headers, target):

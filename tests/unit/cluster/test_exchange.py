@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from fumehood.cluster.exchange import Answer, NotAnAnswerError, pack, pack_headers, unpack, unpack_headers
+from fumehood.cluster.exchange import (
+    ExchangeReply,
+    NotAnAnswerError,
+    pack,
+    pack_headers,
+    unpack,
+    unpack_headers,
+)
 
 
 def test_an_answer_comes_out_as_it_went_in() -> None:
     """Status, headers with colons in them, and a body of any bytes."""
     headers = [(b"content-type", b"a: b"), (b"x", b"")]
     body = bytes(range(256))
-    assert unpack(pack(201, headers, body)) == Answer(201, headers, body)
+    assert unpack(pack(201, headers, body)) == ExchangeReply(201, headers, body)
     assert unpack_headers(pack_headers([])) == []
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from fumehood.cluster.machine import Presence
+from fumehood.cluster.machine import MachinePresence
 
 _GRACE = 60.0
 
 
-def looked(presence: Presence, first: int, last: int, *, ended: int = 1) -> None:
+def looked(presence: MachinePresence, first: int, last: int, *, ended: int = 1) -> None:
     """Looks once a second that do not find the machine."""
     for second in range(first, last + 1):
         presence.note_away(float(second), ended)
 
 
-def there() -> Presence:
+def there() -> MachinePresence:
     """A machine that a look has just found."""
-    presence = Presence(_GRACE)
+    presence = MachinePresence(_GRACE)
     presence.note_there(100.0, 0)
     return presence
 

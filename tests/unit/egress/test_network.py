@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from fumehood import InvalidArgumentError, Network
-from fumehood.egress.policy import Policy, RefusedError
+from fumehood.egress.policy import EgressPolicy, RefusedError
 from fumehood.values.codec import read_value
 from fumehood.values.domain_names import Target, read_address, read_authority
 from fumehood.values.network import lists_only, read_network
@@ -15,7 +15,7 @@ from fumehood.values.plain_data import as_data
 
 
 def admits(network: Network, text: str, *addresses: str) -> bool:
-    policy, target = Policy(network), read_authority(text)
+    policy, target = EgressPolicy(network), read_authority(text)
     try:
         policy.admit(target)
 
@@ -173,7 +173,10 @@ def test_n06_a_mapped_address_is_no_address_of_anybody():
     """As the resolver could give it, past the reader."""
     import ipaddress
 
-    policy, target = Policy(Network(internet=True, allow=["127.0.0.1:443"])), Target("a.example.com", 443)
+    policy, target = (
+        EgressPolicy(Network(internet=True, allow=["127.0.0.1:443"])),
+        Target("a.example.com", 443),
+    )
 
     for text in ("::ffff:127.0.0.1", "::ffff:8.8.8.8"):
         with pytest.raises(RefusedError):
@@ -216,7 +219,7 @@ def test_hosts_are_addresses_of_names():
     """They are read like any other, and need to be allowed like any other."""
     network = Network(allow=["news.example"], hosts={"NEWS.example.": "10.0.0.1"})
     assert dict(network.hosts) == {"news.example": "10.0.0.1"}
-    assert str(Policy(network).known_address("news.example")) == "10.0.0.1"
+    assert str(EgressPolicy(network).known_address("news.example")) == "10.0.0.1"
 
     for wrong in (
         {"a b": "10.0.0.1"},

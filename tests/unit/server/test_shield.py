@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fumehood.dialects.e2b.auth import Callers, SandboxTokens
+from fumehood.dialects.e2b.auth import E2BAuthenticator, SandboxTokens
 from fumehood.dialects.e2b.envd import Envd
 from fumehood.server.anonymous import REFUSALS_BURST
 from fumehood.server.drain import Drain
@@ -140,7 +140,7 @@ def test_a_flood_of_wrong_tokens_of_a_sandbox_is_refused_though_streams_answer_w
     kind: str,
 ) -> None:
     """A stream of Connect holds its refusal in the body."""
-    envd = Envd(Callers(SERVICES), SandboxTokens(b"secret"), 0)
+    envd = Envd(E2BAuthenticator(SERVICES), SandboxTokens(b"secret"), 0)
     statuses = set()
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:

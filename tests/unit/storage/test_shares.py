@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select, update
 
 from fumehood.errors import QuotaError
-from fumehood.storage.shares import MAX_SHARES_OF_KEY, SharedPart, SharedView, Shares
+from fumehood.storage.shares import MAX_SHARES_OF_KEY, SharedPart, SharedView, ShareStore
 from fumehood.storage.tables import SHARES
 
 from .scenes import opened
@@ -21,7 +21,7 @@ def _view(*shows: SharedPart) -> SharedView:
 async def test_a_share_is_opened_by_its_secret_and_read_with_its_token(database_url, clock):
     """Neither is in the database; each server of it knows both, and no other text opens or reads it."""
     async with opened(database_url) as database:
-        shares, others = Shares(database, clock=clock), Shares(database, clock=clock)
+        shares, others = ShareStore(database, clock=clock), ShareStore(database, clock=clock)
         made, secret = await shares.make("ada", _view("files", "record"), 60)
         assert made.shows == ("record", "files")
         found, token = await others.open(made.id, secret)
@@ -48,7 +48,7 @@ async def test_a_share_is_opened_by_its_secret_and_read_with_its_token(database_
 async def test_the_end_of_a_share_counts_at_once_here_and_soon_elsewhere(database_url, clock):
     """Another process caches what the database said for half a second."""
     async with opened(database_url) as database:
-        shares, others = Shares(database, clock=clock), Shares(database, clock=clock)
+        shares, others = ShareStore(database, clock=clock), ShareStore(database, clock=clock)
         made, secret = await shares.make("ada", _view("record"), 60)
         _, token = await shares.open(made.id, secret)
         assert await shares.find(token) == await others.find(token)
@@ -64,7 +64,7 @@ async def test_a_share_of_the_owner_ends_when_the_owner_has_another_token(databa
     """It is not opened and not read then, and is there again with the old token; shares of keys are not bound so."""
     async with opened(database_url) as database:
         digests = ({"owner": b"old"}, {"owner": b"new"}, {"owner": b"old"})
-        old, new, again = (Shares(database, given, clock=clock) for given in digests)
+        old, new, again = (ShareStore(database, given, clock=clock) for given in digests)
         made, secret = await old.make("owner", _view("record"), 60)
         other, other_secret = await old.make("ada", _view("record"), 60)
         _, token = await old.open(made.id, secret)
@@ -79,7 +79,7 @@ async def test_a_share_of_the_owner_ends_when_the_owner_has_another_token(databa
 async def test_a_wrong_secret_begins_no_write(database_url, clock):
     """It is refused while another connection writes, for which opening with the right one waits."""
     async with opened(database_url) as database:
-        shares = Shares(database, clock=clock)
+        shares = ShareStore(database, clock=clock)
         made, secret = await shares.make("ada", _view("record"), 60)
 
         async with database.writing("holding the turn") as connection:
@@ -98,7 +98,7 @@ async def test_a_wrong_secret_begins_no_write(database_url, clock):
 async def test_a_key_has_so_many_shares(database_url, clock):
     """Those that have ended make room; those of other keys take none."""
     async with opened(database_url) as database:
-        shares = Shares(database, clock=clock)
+        shares = ShareStore(database, clock=clock)
 
         async def make(key_id):
             return await shares.make(key_id, _view("record"), 60)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fumehood.templates.store import Record, TemplateInfo, TemplateStore, new_info
+from fumehood.templates.store import TemplateInfo, TemplateRecord, TemplateStore, new_info
 from fumehood.values.template import Template
 
 
@@ -33,7 +33,7 @@ class Shelf:
 
             template = Template(name=name, python=python, preload=preload, envs={"A": "b"})
             info = new_info(template, version=(3, 11, 0), size_bytes=5, fingerprint="f")
-            store.publish(Record(info=info, build=build.name, interpreter="python"))
+            store.publish(TemplateRecord(info=info, build=build.name, interpreter="python"))
 
         return info
 

@@ -13,7 +13,7 @@ from fumehood.templates import given_files, requirements
 from fumehood.templates.given_files import describe_files
 from fumehood.templates.pythons import find_python, installed_pythons
 from fumehood.templates.recipe import Recipe, Source, Workshop
-from fumehood.templates.requirements import Program, RequirementsSource, run_program
+from fumehood.templates.requirements import InstallerProgram, RequirementsSource, run_program
 from fumehood_guest.init import home
 
 
@@ -247,7 +247,7 @@ def test_a_program_that_fails_is_quoted_with_its_last_lines(tmp_path):
     with pytest.raises(TemplateStoreError) as caught:
         run_program(
             "doing it",
-            Program([sys.executable, "-c", code], cwd="/"),
+            InstallerProgram([sys.executable, "-c", code], cwd="/"),
             workshop(tmp_path, heard),
             told=("Collecting",),
             hint="do less",
@@ -263,7 +263,7 @@ def test_a_program_that_fails_is_quoted_with_its_last_lines(tmp_path):
 def test_a_program_that_cannot_start_is_named(tmp_path):
     """With what the system says."""
     with pytest.raises(TemplateStoreError, match="/nowhere/tool"):
-        run_program("doing it", Program(["/nowhere/tool"], cwd="/"), workshop(tmp_path, []))
+        run_program("doing it", InstallerProgram(["/nowhere/tool"], cwd="/"), workshop(tmp_path, []))
 
 
 def test_nothing_of_a_program_stays_after_an_interrupt(tmp_path):
@@ -279,7 +279,7 @@ def test_nothing_of_a_program_stays_after_an_interrupt(tmp_path):
     place = Workshop(template="x", folder=place.folder, lock_fd=place.lock_fd, say=interrupt)
     script = "sleep 600 & echo pid $!; wait"
     with pytest.raises(KeyboardInterrupt):
-        run_program("doing it", Program(["/bin/sh", "-c", script], cwd="/"), place, told=("pid",))
+        run_program("doing it", InstallerProgram(["/bin/sh", "-c", script], cwd="/"), place, told=("pid",))
 
     ended, _, _ = select.select(children, [], [], 30)
     assert ended == children

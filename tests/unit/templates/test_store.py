@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from fumehood import TemplateStoreError
-from fumehood.templates.store import Record, TemplateStore, hint_of_names, new_info
+from fumehood.templates.store import TemplateRecord, TemplateStore, hint_of_names, new_info
 from fumehood.values.template import Template
 
 
@@ -255,6 +255,6 @@ def _publish(store):
     with store.new_build("mine") as build:
         template = Template(name="mine", preload=())
         info = new_info(template, version=(3, 11, 0), size_bytes=0, fingerprint="f")
-        store.publish(Record(info=info, build=build.name, interpreter="python"))
+        store.publish(TemplateRecord(info=info, build=build.name, interpreter="python"))
 
     return info

@@ -157,14 +157,14 @@ _PREFIX = "e2b_"
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ControlCaller:
     """The authenticated caller on the control plane, and its backend."""
 
     principal: Principal
     backend: Backend
 
 
-class Callers:
+class E2BAuthenticator:
     """Authenticates the callers of a server.
 
     Args:
@@ -177,7 +177,7 @@ class Callers:
         self._inside = services.spoken_by(f"{services.via} from inside")
         self._known: TTLCache[str, Principal] = TTLCache(_REMEMBERED, _FRESH_SECONDS)
 
-    async def of_key(self, request: Request) -> Caller:
+    async def of_key(self, request: Request) -> ControlCaller:
         """Returns the holder of the API key of a request.
 
         Raises:
@@ -186,9 +186,9 @@ class Callers:
         """
         principal = await self._holder(token_of(request))
         principal.require("sandboxes")
-        return Caller(principal, self._services.backend_for(principal))
+        return ControlCaller(principal, self._services.backend_for(principal))
 
-    async def of_owner(self, key_id: str) -> Caller:
+    async def of_owner(self, key_id: str) -> ControlCaller:
         """Returns the caller for which a volume's token, already checked, acts.
 
         Raises:
@@ -198,7 +198,7 @@ class Callers:
         principal = await self._principal(key_id)
         admit_caller(lambda: self._ask(key_id), holder=those_let_in_by(principal.key_id))
         self._services.rate_limits.count_request(principal)
-        return Caller(principal, self._services.backend_for(principal))
+        return ControlCaller(principal, self._services.backend_for(principal))
 
     async def info(self, sandbox_id: str) -> SandboxInfo:
         """Returns the description of a sandbox, without checking its owner.

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from fumehood.bounds import MIB
-from fumehood.dialects.e2b.messages import Message as E2BMessage
+from fumehood.dialects.e2b.messages import ClientMessage as E2BMessage
 from fumehood.errors import InvalidArgumentError, RequestTooLargeError
 from fumehood.server import json_bodies
 from fumehood.server.admission import sent_while_right_lasts

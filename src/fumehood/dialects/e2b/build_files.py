@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from fumehood.bounds import GIB
 from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import control_answer, plain_answer
-from fumehood.dialects.e2b.auth import Caller
+from fumehood.dialects.e2b.auth import ControlCaller
 from fumehood.dialects.e2b.build_steps import FILES_HASH
 from fumehood.errors import ForbiddenError, FumehoodError, InvalidArgumentError, RequestTooLargeError
 from fumehood.server.admission import admit_caller
@@ -64,7 +64,7 @@ class BuildFiles:
         self._max_bytes = services.settings.max_upload_bytes
         self._secret = derive(server_secret(services.state), "uploads of e2b templates")
 
-    async def link(self, request: Request, _caller: Caller) -> Response:
+    async def link(self, request: Request, _caller: ControlCaller) -> Response:
         """Returns whether an archive is stored here, and the address to upload it to."""
         template, files_hash = request.path_params["template_id"], request.path_params["hash"]
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from fumehood.dialects.e2b.answers import NotOfferedError
-from fumehood.dialects.e2b.messages import AnObject, Flag, Message, Texts, objects
+from fumehood.dialects.e2b.messages import AnObject, ClientMessage, Flag, Texts, objects
 from fumehood.errors import InvalidArgumentError
 from fumehood.server.json_bodies import Text
 from fumehood.values.guest_paths import HOME_PATH
@@ -73,20 +73,20 @@ class BuildOrder:
     notes: tuple[str, ...]
 
 
-class _Registry(Message):
+class _Registry(ClientMessage):
     type: Text = "registry"
     username: Text = ""
     password: Text = ""
 
 
-class _Step(Message):
+class _Step(ClientMessage):
     type: Text = ""
     args: Texts = ()
     files_hash: Text = ""
     force: Flag = False
 
 
-class BuildBody(Message):
+class BuildBody(ClientMessage):
     """A build to start."""
 
     from_image: Text = ""

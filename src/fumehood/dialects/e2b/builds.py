@@ -26,11 +26,11 @@ from fumehood.assemble import template_store
 from fumehood.bounds import BOUNDS, MIB
 from fumehood.cancellation import cancel_and_wait, consume_result
 from fumehood.dialects.e2b.answers import plain_answer
-from fumehood.dialects.e2b.auth import Caller
+from fumehood.dialects.e2b.auth import ControlCaller
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.build_files import BuildFiles
 from fumehood.dialects.e2b.build_steps import BASE_STEP, LAST_STEP, BuildBody, BuildOrder, read_build
-from fumehood.dialects.e2b.messages import Message, Texts
+from fumehood.dialects.e2b.messages import ClientMessage, Texts
 from fumehood.dialects.e2b.sandboxes import is_default_template
 from fumehood.errors import ForbiddenError, FumehoodError, InvalidArgumentError, OverloadedError
 from fumehood.log import events
@@ -39,7 +39,7 @@ from fumehood.server.services import Services
 from fumehood.server.template_builds import build_lines
 from fumehood.templates.images.reference import read_reference
 from fumehood.templates.recipe import is_store_name
-from fumehood.templates.store import Record
+from fumehood.templates.store import TemplateRecord
 
 DEFAULT_TAG = "default"
 # Of all templates of all servers, so that a build has the same id wherever it is asked for.
@@ -57,7 +57,7 @@ _MOST_CHARACTERS = 2000
 _LAST = "starting a sandbox"
 _FAILED_STEP = re.compile(r"steps:(\d+): ")
 
-Handler = Callable[[Request, Caller], Awaitable[Response]]
+Handler = Callable[[Request, ControlCaller], Awaitable[Response]]
 Status = Literal["waiting", "building", "ready", "error"]
 
 
@@ -125,7 +125,7 @@ class Build:
         return self.status in ("ready", "error")
 
 
-class _NewTemplate(Message):
+class _NewTemplate(ClientMessage):
     name: Text = ""
     alias: Text = ""
     tags: Texts = ()
@@ -151,7 +151,7 @@ class Builds:
         self._places = asyncio.Semaphore(_AT_ONCE)
         services.at_end.push_async_callback(self.close)
 
-    async def request(self, request: Request, caller: Caller) -> Response:
+    async def request(self, request: Request, caller: ControlCaller) -> Response:
         """Registers a future build: its template and tags."""
         self.check_builder(caller)
         body = await json_body(request, _NewTemplate)
@@ -181,7 +181,7 @@ class Builds:
         }
         return JSONResponse(data, 202)
 
-    async def start(self, request: Request, caller: Caller) -> Response:
+    async def start(self, request: Request, caller: ControlCaller) -> Response:
         """Starts a build."""
         self.check_builder(caller)
         build = self._found(request)
@@ -202,7 +202,7 @@ class Builds:
         consume_result(build.task)
         return JSONResponse({}, 202)
 
-    async def status(self, request: Request, caller: Caller) -> Response:
+    async def status(self, request: Request, caller: ControlCaller) -> Response:
         """Describes a build, with its logs from an offset on."""
         self.check_builder(caller)
         build = self._found(request)
@@ -227,13 +227,13 @@ class Builds:
 
         return JSONResponse(data)
 
-    async def logs(self, request: Request, caller: Caller) -> Response:
+    async def logs(self, request: Request, caller: ControlCaller) -> Response:
         """Returns the logs of a build."""
         self.check_builder(caller)
         build = self._found(request)
         return _unknown(request) if build is None else JSONResponse({"logs": list(build.entries)})
 
-    async def link(self, request: Request, caller: Caller) -> Response:
+    async def link(self, request: Request, caller: ControlCaller) -> Response:
         """Returns the address to which an archive of a template can be uploaded."""
         self.check_builder(caller)
         split_name(request.path_params["template_id"])
@@ -257,7 +257,7 @@ class Builds:
         """Ends the running builds."""
         await cancel_and_wait(*(build.task for build in self._all.values() if build.task is not None))
 
-    def check_builder(self, caller: Caller) -> None:
+    def check_builder(self, caller: ControlCaller) -> None:
         """Checks that a caller may change templates.
 
         Raises:
@@ -274,7 +274,7 @@ class Builds:
     def guarded(self, handler: Handler) -> Handler:
         """Returns a handler that refuses callers that may not change templates."""
 
-        async def handle(request: Request, caller: Caller) -> Response:
+        async def handle(request: Request, caller: ControlCaller) -> Response:
             self.check_builder(caller)
             return await handler(request, caller)
 
@@ -400,7 +400,7 @@ def _logins(order: BuildOrder) -> str:
     return json.dumps({"auths": {registry: {"username": order.login[0], "password": order.login[1]}}})
 
 
-def id_of(record: Record) -> str:
+def id_of(record: TemplateRecord) -> str:
     """Returns the id of a build of the store."""
     return str(uuid.uuid5(_BUILDS, record.build))
 

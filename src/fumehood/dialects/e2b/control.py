@@ -15,16 +15,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fumehood.dialects.e2b import sandboxes, templates
 from fumehood.dialects.e2b.answers import GuestJSON, NotOfferedError, answered, control_answer, plain_answer
-from fumehood.dialects.e2b.auth import Caller, Callers, SandboxTokens
+from fumehood.dialects.e2b.auth import ControlCaller, E2BAuthenticator, SandboxTokens
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.build_files import BuildFiles
 from fumehood.dialects.e2b.builds import Builds
 from fumehood.dialects.e2b.creation import DEFAULT_SECONDS, Creation, NetworkRules, read_network
 from fumehood.dialects.e2b.inside import InsideInterpreters
 from fumehood.dialects.e2b.logs import logs_data, logs_data_of_v2
-from fumehood.dialects.e2b.messages import Flag, Message, Number, Seconds, Whole
+from fumehood.dialects.e2b.messages import ClientMessage, Flag, Number, Seconds, Whole
 from fumehood.dialects.e2b.sandboxes import measures_data
-from fumehood.dialects.e2b.snapshots import Snapshots
+from fumehood.dialects.e2b.snapshots import SnapshotService
 from fumehood.dialects.e2b.volume_content import VolumeContent
 from fumehood.dialects.e2b.volumes import Volumes
 from fumehood.errors import FumehoodError, SandboxNotFoundError
@@ -34,8 +34,8 @@ from fumehood.values.requests import ForkRequest
 from fumehood.values.sandbox import SandboxInfo
 
 Answer = Callable[[Request], Awaitable[Response]]
-Handler = Callable[[Request, Caller], Awaitable[Response]]
-Authenticate = Callable[[Request], Awaitable[Caller]]
+Handler = Callable[[Request, ControlCaller], Awaitable[Response]]
+Authenticate = Callable[[Request], Awaitable[ControlCaller]]
 
 # Paths of E2B that exist here only to refuse by name what this server does not have.
 _MISSING = {
@@ -51,7 +51,7 @@ _INSTEAD = {
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-class _Lifetime(Message):
+class _Lifetime(ClientMessage):
     timeout: Seconds | None = None
 
 
@@ -59,11 +59,11 @@ class _Resume(_Lifetime):
     memory: Flag = True
 
 
-class _Pause(Message):
+class _Pause(ClientMessage):
     memory: Flag = True
 
 
-class _Refresh(Message):
+class _Refresh(ClientMessage):
     duration: Number | None = None
 
 
@@ -86,14 +86,14 @@ class Control:
     """
 
     def __init__(
-        self, services: Services, callers: Callers, tokens: SandboxTokens, inside: InsideInterpreters
+        self, services: Services, callers: E2BAuthenticator, tokens: SandboxTokens, inside: InsideInterpreters
     ) -> None:
         self._inside = inside
         self._callers = callers
         self._tokens = tokens
         self._settings = services.settings
         self._domain = services.settings.domain
-        self._snapshots = Snapshots(services)
+        self._snapshots = SnapshotService(services)
         self._build_files = BuildFiles(services)
         self._builds = Builds(services, self._build_files)
         self._volumes = Volumes(services, callers)
@@ -160,14 +160,14 @@ class Control:
         return Endpoint(answer)
 
     def _refused(self, what: str) -> Handler:
-        async def refuse(_request: Request, _caller: Caller) -> Response:
+        async def refuse(_request: Request, _caller: ControlCaller) -> Response:
             raise NotOfferedError(what=what, instead=_INSTEAD.get(what, ""))
 
         return refuse
 
     # -- handlers
 
-    async def _delete(self, request: Request, caller: Caller) -> Response:
+    async def _delete(self, request: Request, caller: ControlCaller) -> Response:
         name = request.path_params["snapshot_id"]
 
         if await self._snapshots.find(name, caller) is None and await templates.is_there(name):
@@ -177,7 +177,7 @@ class Control:
 
         return await self._snapshots.delete(request, caller)
 
-    async def _list(self, request: Request, caller: Caller) -> Response:
+    async def _list(self, request: Request, caller: ControlCaller) -> Response:
         query = sandboxes.read_query(request.query_params)
         infos = await caller.backend.list(caller.principal.key_id)
         page, token = sandboxes.page_of(infos, query)
@@ -188,7 +188,7 @@ class Control:
             headers={**sandboxes.token_headers(token), "x-total-running": str(running)},
         )
 
-    async def _detail(self, request: Request, caller: Caller) -> Response:
+    async def _detail(self, request: Request, caller: ControlCaller) -> Response:
         info = await self._found(request, caller)
         cores = (await caller.backend.capacity()).cpu_cores
         data = sandboxes.detail_data(
@@ -200,7 +200,7 @@ class Control:
         )
         return JSONResponse({**data, "volumeMounts": self._volumes.held_by(info.id)})
 
-    async def _kill(self, request: Request, caller: Caller) -> Response:
+    async def _kill(self, request: Request, caller: ControlCaller) -> Response:
         sandbox_id = request.path_params["sandbox_id"]
         await self._volumes.settle(sandbox_id, caller)
 
@@ -209,7 +209,7 @@ class Control:
 
         return Response(status_code=204)
 
-    async def _connect(self, request: Request, caller: Caller) -> Response:
+    async def _connect(self, request: Request, caller: ControlCaller) -> Response:
         """Resumes a paused sandbox for the given time; never shortens the time of a running one."""
         body = await json_body(request, _Resume)
         seconds = body.timeout or DEFAULT_SECONDS
@@ -224,7 +224,7 @@ class Control:
         data = sandboxes.sandbox_data(info, self._tokens, self._domain)
         return JSONResponse(data, 201 if was_paused else 200)
 
-    async def _set_timeout(self, request: Request, caller: Caller) -> Response:
+    async def _set_timeout(self, request: Request, caller: ControlCaller) -> Response:
         seconds = (await json_body(request, _Lifetime)).timeout
         info = await self._found(request, caller)
 
@@ -235,7 +235,7 @@ class Control:
 
         return Response(status_code=204)
 
-    async def _time_over(self, info: SandboxInfo, caller: Caller) -> None:
+    async def _time_over(self, info: SandboxInfo, caller: ControlCaller) -> None:
         await self._volumes.settle(info.id, caller)
 
         if info.on_timeout == "kill":
@@ -243,7 +243,7 @@ class Control:
         else:
             await caller.backend.pause(info.id, files_only=info.on_timeout == "pause_files")
 
-    async def _refresh(self, request: Request, caller: Caller) -> Response:
+    async def _refresh(self, request: Request, caller: ControlCaller) -> Response:
         """Extends the life of a sandbox, as clients of the first generation do."""
         seconds = (await json_body(request, _Refresh)).duration or DEFAULT_SECONDS
         info = await self._found(request, caller)
@@ -253,7 +253,7 @@ class Control:
 
         return Response(status_code=204)
 
-    async def _pause(self, request: Request, caller: Caller) -> Response:
+    async def _pause(self, request: Request, caller: ControlCaller) -> Response:
         files_only = not (await json_body(request, _Pause)).memory
         info = await self._found(request, caller)
         await self._volumes.settle(info.id, caller)
@@ -263,7 +263,7 @@ class Control:
 
         return Response(status_code=204)
 
-    async def _fork(self, request: Request, caller: Caller) -> Response:
+    async def _fork(self, request: Request, caller: ControlCaller) -> Response:
         """Makes all forks or none, so that none of the results is an error."""
         body = await json_body(request, _Fork)
         info = await self._found(request, caller)
@@ -276,7 +276,7 @@ class Control:
         made = [sandboxes.sandbox_data(item, self._tokens, self._domain) for item in forked.items]
         return JSONResponse([{"sandbox": data} for data in made], 201)
 
-    async def _metrics(self, request: Request, caller: Caller) -> Response:
+    async def _metrics(self, request: Request, caller: ControlCaller) -> Response:
         """Returns the current metrics; a window of time without the present is empty."""
         info = await self._found(request, caller)
         end = request.query_params.get("end", "")
@@ -286,16 +286,16 @@ class Control:
 
         return JSONResponse([await measures_data(caller.backend, info.id)])
 
-    async def _logs(self, request: Request, caller: Caller) -> Response:
+    async def _logs(self, request: Request, caller: ControlCaller) -> Response:
         """Returns the sandbox's audit record, also for a while after its end."""
         log = await caller.backend.audit_log(request.path_params["sandbox_id"])
         return GuestJSON(logs_data(log.entries, request.query_params))
 
-    async def _logs_of_v2(self, request: Request, caller: Caller) -> Response:
+    async def _logs_of_v2(self, request: Request, caller: ControlCaller) -> Response:
         log = await caller.backend.audit_log(request.path_params["sandbox_id"])
         return GuestJSON(logs_data_of_v2(log.entries, request.query_params))
 
-    async def _network(self, request: Request, caller: Caller) -> Response:
+    async def _network(self, request: Request, caller: ControlCaller) -> Response:
         """Replaces the whole network of a sandbox."""
         body = await json_body(request, _NetworkUpdate)
         info = await self._found(request, caller)
@@ -304,7 +304,7 @@ class Control:
         await caller.backend.set_network(info.id, network)
         return Response(status_code=204)
 
-    async def _found(self, request: Request, caller: Caller) -> SandboxInfo:
+    async def _found(self, request: Request, caller: ControlCaller) -> SandboxInfo:
         info = await caller.backend.info(request.path_params["sandbox_id"])
 
         if info.state == "ending":

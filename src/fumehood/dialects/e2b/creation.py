@@ -22,13 +22,13 @@ from fumehood.assemble import template_store
 from fumehood.bounds import MIB
 from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import NotOfferedError
-from fumehood.dialects.e2b.auth import Caller, SandboxTokens
+from fumehood.dialects.e2b.auth import ControlCaller, SandboxTokens
 from fumehood.dialects.e2b.bodies import MAX_JSON_BYTES, read_message
 from fumehood.dialects.e2b.inside import InsideInterpreters
 from fumehood.dialects.e2b.messages import (
     AnObject,
+    ClientMessage,
     Flag,
-    Message,
     Seconds,
     TextMap,
     Texts,
@@ -37,7 +37,7 @@ from fumehood.dialects.e2b.messages import (
     objects,
 )
 from fumehood.dialects.e2b.sandboxes import is_default_template, kept_metadata, our_template, sandbox_data
-from fumehood.dialects.e2b.snapshots import Snapshots
+from fumehood.dialects.e2b.snapshots import SnapshotService
 from fumehood.dialects.e2b.volume_mounts import MAX_MOUNTS
 from fumehood.dialects.e2b.volumes import VolumeMount, Volumes
 from fumehood.errors import FumehoodError, IdempotencyConflictError, InvalidArgumentError, StorageError
@@ -68,15 +68,15 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._-]|\$\{PORT\}){1,200}(?::(?:[0-9]{1,5}|\$\{P
 _NO_NETWORK = "its owner allows sandboxes no network; leave it out"
 
 
-class _Transform(Message):
+class _Transform(ClientMessage):
     headers: TextMap = Field(default_factory=dict)
 
 
-class _Rule(Message):
+class _Rule(ClientMessage):
     transform: Annotated[_Transform | None, AnObject] = None
 
 
-class NetworkRules(Message):
+class NetworkRules(ClientMessage):
     """The destinations that code in a sandbox may reach, and the access to its ports."""
 
     allow_out: Texts = ()
@@ -194,11 +194,11 @@ _MISSING = {
 }
 
 
-class _AutoResume(Message):
+class _AutoResume(ClientMessage):
     enabled: Flag = False
 
 
-class NewSandbox(Message):
+class SandboxRequest(ClientMessage):
     """A sandbox to create."""
 
     template_id: Text = Field(default="", validation_alias=AliasChoices("templateID", "template_id"))
@@ -217,7 +217,7 @@ class NewSandbox(Message):
 
 
 def read_spec(
-    body: NewSandbox, policy: KeyPolicy, most_network: NetworkLevel, *, are_ports_public: bool
+    body: SandboxRequest, policy: KeyPolicy, most_network: NetworkLevel, *, are_ports_public: bool
 ) -> SandboxSpec:
     """Returns the sandbox that a create request describes.
 
@@ -249,7 +249,7 @@ def read_spec(
     )
 
 
-def _read_on_timeout(body: NewSandbox) -> TimeoutAction:
+def _read_on_timeout(body: SandboxRequest) -> TimeoutAction:
     if not body.auto_pause:
         return "kill"
 
@@ -306,7 +306,7 @@ class Creation:
         idempotency: Idempotency,
         tokens: SandboxTokens,
         settings: ServerSettings,
-        stored: tuple[Snapshots, Volumes],
+        stored: tuple[SnapshotService, Volumes],
         resolve: Callable[[str], Awaitable[str]],
         inside: InsideInterpreters,
     ) -> None:
@@ -319,7 +319,7 @@ class Creation:
         self._domain = settings.domain
         self._are_ports_public = bool(settings.domain) and settings.public_ports
 
-    async def create(self, request: Request, caller: Caller) -> Response:
+    async def create(self, request: Request, caller: ControlCaller) -> Response:
         """Makes a sandbox, or returns the one that was made for the same idempotency key."""
         body = await bounded_body(request, MAX_JSON_BYTES)
         key = request.headers.get("idempotency-key", "")
@@ -327,8 +327,8 @@ class Creation:
         await self._inside.ensure(info, request.app)
         return JSONResponse(sandbox_data(info, self._tokens, self._domain), 201)
 
-    async def _create(self, body: bytes, caller: Caller) -> SandboxInfo:
-        wanted = read_message(NewSandbox, body)
+    async def _create(self, body: bytes, caller: ControlCaller) -> SandboxInfo:
+        wanted = read_message(SandboxRequest, body)
         volumes = await self._volumes.wanted(wanted.volume_mounts, caller)
         info = await self._make(wanted, caller)
 
@@ -341,7 +341,7 @@ class Creation:
 
         return info
 
-    async def _make(self, wanted: NewSandbox, caller: Caller) -> SandboxInfo:
+    async def _make(self, wanted: SandboxRequest, caller: ControlCaller) -> SandboxInfo:
         if not (template := wanted.template_id):
             raise InvalidArgumentError(field="templateID", value=template, allowed="the name of a template")
 
@@ -356,7 +356,7 @@ class Creation:
         limits = default_limits(policy, await _ordered_limits(name))
         return await caller.backend.create(replace(spec, template=name, limits=limits))
 
-    async def _create_once(self, key: str, body: bytes, caller: Caller) -> SandboxInfo:
+    async def _create_once(self, key: str, body: bytes, caller: ControlCaller) -> SandboxInfo:
         if not _KEY.fullmatch(key):
             raise InvalidArgumentError(
                 field="Idempotency-Key",
@@ -382,7 +382,7 @@ class Creation:
 
         raise IdempotencyConflictError(key=key, reason=reason)
 
-    async def _create_first(self, begun: Begun, body: bytes, caller: Caller) -> SandboxInfo:
+    async def _create_first(self, begun: Begun, body: bytes, caller: ControlCaller) -> SandboxInfo:
         try:
             info = await self._create(body, caller)
         except FumehoodError as error:

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from fumehood.dialects.e2b import connect
 from fumehood.dialects.e2b.answers import DEAD_CODES, GuestJSON, connect_answer, plain_answer, sandbox_answer
-from fumehood.dialects.e2b.auth import Callers, SandboxTokens, SignedPath
+from fumehood.dialects.e2b.auth import E2BAuthenticator, SandboxTokens, SignedPath
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.connect import DeadlineError
 from fumehood.dialects.e2b.environment import check_user, shown_envs, user_of
@@ -30,7 +30,7 @@ from fumehood.dialects.e2b.file_messages import (
     WatchRequest,
 )
 from fumehood.dialects.e2b.file_service import WATCH_KEEPALIVE, FileService, Watchers
-from fumehood.dialects.e2b.messages import Message
+from fumehood.dialects.e2b.messages import ClientMessage
 from fumehood.dialects.e2b.process_messages import (
     ProcessRequest,
     SendInputRequest,
@@ -56,8 +56,8 @@ from fumehood.server.json_bodies import read_fields
 from fumehood.values.requests import ProcessOutput, ProcessSpec
 
 # The message that a method takes, and the method.
-Unary = tuple[type[Message], Callable[[Any], Awaitable[dict[str, Any]]]]
-Streamed = tuple[type[Message], Callable[[Any], AsyncGenerator[dict[str, Any], None]]]
+Unary = tuple[type[ClientMessage], Callable[[Any], Awaitable[dict[str, Any]]]]
+Streamed = tuple[type[ClientMessage], Callable[[Any], AsyncGenerator[dict[str, Any], None]]]
 
 _KEEPALIVE_SECONDS = 90.0
 
@@ -83,7 +83,7 @@ class Call:
         self._processes = processes
         self._timeout_seconds = timeout_seconds
         self._unary: dict[str, Unary] = {
-            "process.Process/List": (Message, processes.list),
+            "process.Process/List": (ClientMessage, processes.list),
             "process.Process/SendInput": (SendInputRequest, processes.send_input),
             "process.Process/CloseStdin": (ProcessRequest, processes.close_stdin),
             "process.Process/SendSignal": (SendSignalRequest, processes.send_signal),
@@ -200,7 +200,7 @@ class Envd:
         max_upload_bytes: The largest file that is accepted, in bytes.
     """
 
-    def __init__(self, callers: Callers, tokens: SandboxTokens, max_upload_bytes: int) -> None:
+    def __init__(self, callers: E2BAuthenticator, tokens: SandboxTokens, max_upload_bytes: int) -> None:
         self._callers = callers
         self._tokens = tokens
         self._max_upload_bytes = max_upload_bytes
@@ -344,7 +344,7 @@ async def _envs(backend: Backend, sandbox_id: str) -> dict[str, str]:
     return {name: value for name, sign, value in pairs if sign}
 
 
-class SignedFiles:
+class SignedUrls:
     """Finds the sandbox that a URL was signed for, and answers for it.
 
     Args:

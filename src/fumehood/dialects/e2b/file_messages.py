@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fumehood.dialects.e2b.environment import inside
-from fumehood.dialects.e2b.messages import Flag, Message, Whole
+from fumehood.dialects.e2b.messages import ClientMessage, Flag, Whole
 from fumehood.server.json_bodies import Text
 from fumehood.values.requests import WatchFiles
 
 
-class PathRequest(Message):
+class PathRequest(ClientMessage):
     """A request about one path."""
 
     path: Text = ""
@@ -20,14 +20,14 @@ class ListDirRequest(PathRequest):
     depth: Whole = 0
 
 
-class MoveRequest(Message):
+class MoveRequest(ClientMessage):
     """A file or directory to move."""
 
     source: Text = ""
     destination: Text = ""
 
 
-class WatcherRequest(Message):
+class WatcherRequest(ClientMessage):
     """A request about one watcher."""
 
     watcher_id: Text = ""

@@ -16,12 +16,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from fumehood.dialects.e2b.answers import plain_answer, sandbox_answer
-from fumehood.dialects.e2b.auth import Callers, SandboxTokens
+from fumehood.dialects.e2b.auth import E2BAuthenticator, SandboxTokens
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.envd import wake
 from fumehood.dialects.e2b.environment import inside, shown_envs
 from fumehood.dialects.e2b.inside import InsideInterpreters, is_from_inside
-from fumehood.dialects.e2b.messages import Message, TextMap
+from fumehood.dialects.e2b.messages import ClientMessage, TextMap
 from fumehood.dialects.e2b.results import KEEPALIVE_LINE, event_lines
 from fumehood.dialects.e2b.streams import StreamAnswer, begun, with_beats
 from fumehood.errors import FumehoodError, InvalidArgumentError, PathNotFoundError
@@ -49,7 +49,7 @@ _HOME_OF_ROOT = "/root"
 _KERNELS = {"deno": "kernel:deno"}
 
 
-class Interpreter:
+class InterpreterApp:
     """Answers in place of the code interpreters of all sandboxes.
 
     Args:
@@ -58,7 +58,7 @@ class Interpreter:
         inside: Sends requests of programs in the sandboxes in the same way.
     """
 
-    def __init__(self, callers: Callers, tokens: SandboxTokens, inside: InsideInterpreters) -> None:
+    def __init__(self, callers: E2BAuthenticator, tokens: SandboxTokens, inside: InsideInterpreters) -> None:
         self._inside = inside
         self._callers = callers
         self._tokens = tokens
@@ -96,14 +96,14 @@ class Interpreter:
         return plain_answer(404, f"no such route: {request.method} {request.url.path[:200]}")
 
 
-class _NewExecution(Message):
+class _NewExecution(ClientMessage):
     code: Text = ""
     language: Text = ""
     context_id: Text = ""
     env_vars: TextMap = Field(default_factory=dict)
 
 
-class _NewContext(Message):
+class _NewContext(ClientMessage):
     language: Text = ""
     cwd: Text = ""
 

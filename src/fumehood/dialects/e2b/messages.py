@@ -30,7 +30,7 @@ _DIGITS = re.compile("-?[0-9]+")
 _MAX_SECONDS = 86_400 * 365
 
 
-class Message(DialectBody):
+class ClientMessage(DialectBody):
     """A JSON object of a client."""
 
     model_config = ConfigDict(

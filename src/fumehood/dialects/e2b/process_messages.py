@@ -13,8 +13,8 @@ from fumehood.dialects.e2b.environment import inside, shown_envs
 from fumehood.dialects.e2b.messages import (
     AnObject,
     Bytes,
+    ClientMessage,
     Flag,
-    Message,
     NameOrNumber,
     TextMap,
     Texts,
@@ -28,37 +28,37 @@ from fumehood.values.sandbox import PtySize
 _SIGNALS = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9}
 
 
-class _Size(Message):
+class _Size(ClientMessage):
     cols: Whole = 80
     rows: Whole = 24
 
 
-class _Terminal(Message):
+class _Terminal(ClientMessage):
     size: Annotated[_Size, AnObject] = _Size()
 
     def pty_size(self) -> PtySize:
         return PtySize(cols=self.size.cols, rows=self.size.rows)
 
 
-class _Selector(Message):
+class _Selector(ClientMessage):
     pid: Whole = 0
     tag: Text = ""
 
 
-class ProcessRequest(Message):
+class ProcessRequest(ClientMessage):
     """A request about one command, which it names by its pid or its tag."""
 
     process: Annotated[_Selector, AnObject] = _Selector()
 
 
-class _Command(Message):
+class _Command(ClientMessage):
     cmd: Text = ""
     args: Texts = ()
     envs: TextMap = Field(default_factory=dict)
     cwd: Text = ""
 
 
-class StartRequest(Message):
+class StartRequest(ClientMessage):
     """A command or a terminal to start."""
 
     process: Annotated[_Command, AnObject] = _Command()
@@ -105,7 +105,7 @@ class UpdateRequest(ProcessRequest):
         return self.pty.pty_size()
 
 
-class _Input(Message):
+class _Input(ClientMessage):
     stdin: Bytes | None = None
     pty: Bytes | None = None
 
@@ -121,11 +121,11 @@ class SendInputRequest(ProcessRequest):
     input: Annotated[_Input, AnObject] = _Input()
 
 
-class _InputPart(Message):
+class _InputPart(ClientMessage):
     input: Annotated[_Input, AnObject] = _Input()
 
 
-class StreamInputRequest(Message):
+class StreamInputRequest(ClientMessage):
     """One message of a stream of input: the first names the command, the others hold bytes."""
 
     start: Annotated[ProcessRequest | None, AnObject] = None

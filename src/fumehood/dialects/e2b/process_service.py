@@ -16,7 +16,7 @@ from cachetools import LRUCache
 
 from fumehood.dialects.e2b.connect import DeadlineError
 from fumehood.dialects.e2b.environment import given_envs
-from fumehood.dialects.e2b.messages import Message
+from fumehood.dialects.e2b.messages import ClientMessage
 from fumehood.dialects.e2b.process_messages import (
     ProcessRequest,
     SendInputRequest,
@@ -126,7 +126,7 @@ class ProcessService:
 
     # -- calls
 
-    async def list(self, _request: Message) -> dict[str, Any]:
+    async def list(self, _request: ClientMessage) -> dict[str, Any]:
         """Names the running commands."""
         found = await self._call(ListProcesses())
         return {

@@ -20,9 +20,9 @@ from starlette.responses import JSONResponse, Response
 from fumehood.bounds import GIB
 from fumehood.cancellation import complete
 from fumehood.dialects.e2b.answers import plain_answer
-from fumehood.dialects.e2b.auth import Caller
+from fumehood.dialects.e2b.auth import ControlCaller
 from fumehood.dialects.e2b.bodies import json_body
-from fumehood.dialects.e2b.messages import Flag, Message
+from fumehood.dialects.e2b.messages import ClientMessage, Flag
 from fumehood.dialects.e2b.sandboxes import token_headers
 from fumehood.errors import InvalidArgumentError
 from fumehood.saved.places import held, report_on
@@ -46,12 +46,12 @@ _MAX_BYTES = 20 * GIB
 _CHUNK_BYTES = 1 << 20
 
 
-class _NewSnapshot(Message):
+class _NewSnapshot(ClientMessage):
     name: Text = ""
     memory: Flag = True
 
 
-class Snapshots:
+class SnapshotService:
     """The snapshots of a server.
 
     Args:
@@ -64,7 +64,7 @@ class Snapshots:
         # One lock for each owner that makes one now.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def create(self, request: Request, caller: Caller) -> Response:
+    async def create(self, request: Request, caller: ControlCaller) -> Response:
         """Saves a sandbox, which continues. A snapshot of the same name replaces the older one."""
         body = await json_body(request, _NewSnapshot)
         name = _read_name(body.name)
@@ -91,7 +91,7 @@ class Snapshots:
 
         return JSONResponse({**_data(kept), "notKept": _not_kept(report)}, 201)
 
-    async def list(self, request: Request, caller: Caller) -> Response:
+    async def list(self, request: Request, caller: ControlCaller) -> Response:
         """Lists the caller's snapshots, the newest first."""
         query = request.query_params
         found = [one for one in reversed(await self._all(caller.principal.key_id)) if _fits(one, query)]
@@ -101,7 +101,7 @@ class Snapshots:
         token = page[-1].id if page and start + limit < len(found) else ""
         return JSONResponse([_data(one) for one in page], headers=token_headers(token))
 
-    async def delete(self, request: Request, caller: Caller) -> Response:
+    async def delete(self, request: Request, caller: ControlCaller) -> Response:
         """Deletes a snapshot; sandboxes that were made from it continue."""
         name = request.path_params["snapshot_id"]
         found = await self.find(name, caller)
@@ -112,13 +112,13 @@ class Snapshots:
         await self._forget(found)
         return Response(status_code=204)
 
-    async def find(self, name: str, caller: Caller) -> StoredFile | None:
+    async def find(self, name: str, caller: ControlCaller) -> StoredFile | None:
         """Returns the caller's snapshot of this id or name, or None."""
         wanted = name.removesuffix(_DEFAULT_TAG)
         known = await self._all(caller.principal.key_id)
         return next((one for one in reversed(known) if wanted and wanted in (one.id, one.name)), None)
 
-    async def load(self, snapshot: StoredFile, spec: SandboxSpec, caller: Caller) -> SandboxInfo:
+    async def load(self, snapshot: StoredFile, spec: SandboxSpec, caller: ControlCaller) -> SandboxInfo:
         """Makes a sandbox from a snapshot."""
         reading = await self._blobs.get(snapshot.blob)
         wish = LoadRequest(

@@ -18,36 +18,36 @@ from fumehood.api.templates import remove_template
 from fumehood.assemble import template_store
 from fumehood.bounds import MIB
 from fumehood.dialects.e2b.answers import plain_answer
-from fumehood.dialects.e2b.auth import Caller
+from fumehood.dialects.e2b.auth import ControlCaller
 from fumehood.dialects.e2b.bodies import json_body
 from fumehood.dialects.e2b.builds import DEFAULT_TAG, id_of, split_name, stored_name
 from fumehood.dialects.e2b.creation import default_limits
-from fumehood.dialects.e2b.messages import Message, Texts
+from fumehood.dialects.e2b.messages import ClientMessage, Texts
 from fumehood.dialects.e2b.sandboxes import cpu_count_of, envd_version, is_default_template
 from fumehood.errors import TemplateStoreError
 from fumehood.log import events
 from fumehood.server.json_bodies import Text
-from fumehood.templates.store import Record
+from fumehood.templates.store import TemplateRecord
 
 
-class _NewTags(Message):
+class _NewTags(ClientMessage):
     target: Text = ""
     tags: Texts = ()
 
 
-class _OldTags(Message):
+class _OldTags(ClientMessage):
     name: Text = ""
     tags: Texts = ()
 
 
-async def list_templates(_request: Request, caller: Caller) -> Response:
+async def list_templates(_request: Request, caller: ControlCaller) -> Response:
     """Lists the templates that were built on this server, by name, without the default one."""
     records = await asyncio.to_thread(_records)
     newest = {_base(record): record for record in sorted(records, key=lambda one: one.info.built_at)}
     return JSONResponse([await _data(newest[name], caller) for name in sorted(newest)])
 
 
-async def find_alias(request: Request, _caller: Caller) -> Response:
+async def find_alias(request: Request, _caller: ControlCaller) -> Response:
     """Returns the template that a name means."""
     name, _, tag = request.path_params["alias"].partition(":")
 
@@ -57,7 +57,7 @@ async def find_alias(request: Request, _caller: Caller) -> Response:
     return _unknown(request.path_params["alias"])
 
 
-async def describe_template(request: Request, caller: Caller) -> Response:
+async def describe_template(request: Request, caller: ControlCaller) -> Response:
     """Describes a template with its only build."""
     record = await _found(request.path_params["template_id"])
 
@@ -79,7 +79,7 @@ async def describe_template(request: Request, caller: Caller) -> Response:
     return JSONResponse({**data, "builds": [build]})
 
 
-async def list_tags(request: Request, _caller: Caller) -> Response:
+async def list_tags(request: Request, _caller: ControlCaller) -> Response:
     """Lists the tags of a template: the default one of its newest build."""
     records = await asyncio.to_thread(_tagged, request.path_params["template_id"])
 
@@ -94,7 +94,7 @@ async def list_tags(request: Request, _caller: Caller) -> Response:
     )
 
 
-async def assign_tags(request: Request, _caller: Caller) -> Response:
+async def assign_tags(request: Request, _caller: ControlCaller) -> Response:
     """Gives a build more tags."""
     body = await json_body(request, _NewTags)
     name, tag = split_name(body.target)
@@ -109,7 +109,7 @@ async def assign_tags(request: Request, _caller: Caller) -> Response:
     return JSONResponse({"tags": list(body.tags), "buildID": id_of(record)}, 201)
 
 
-async def remove_tags(request: Request, _caller: Caller) -> Response:
+async def remove_tags(request: Request, _caller: ControlCaller) -> Response:
     """Takes tags from a template."""
     body = await json_body(request, _OldTags)
     name, _ = split_name(body.name)
@@ -135,7 +135,7 @@ async def delete_template(name: str) -> None:
         events.TEMPLATE_REMOVED.log(template=record.info.name, is_deleted=is_deleted)
 
 
-async def _found(name: str, tag: str = "") -> Record | None:
+async def _found(name: str, tag: str = "") -> TemplateRecord | None:
     """Returns the build with a tag; without one, the default build, or else the newest."""
     records = await asyncio.to_thread(_tagged, name)
     wanted = [record for record in records if _tag(record) == (tag or DEFAULT_TAG)]
@@ -146,21 +146,21 @@ async def _found(name: str, tag: str = "") -> Record | None:
     return wanted[-1] if wanted else None
 
 
-def _tagged(name: str) -> list[Record]:
+def _tagged(name: str) -> list[TemplateRecord]:
     return [record for record in _records() if _base(record) == name]
 
 
-def _base(record: Record) -> str:
+def _base(record: TemplateRecord) -> str:
     return record.info.name.partition(":")[0]
 
 
-def _tag(record: Record) -> str:
+def _tag(record: TemplateRecord) -> str:
     return record.info.name.partition(":")[2] or DEFAULT_TAG
 
 
-def _records() -> list[Record]:
+def _records() -> list[TemplateRecord]:
     store = template_store()
-    found: list[Record] = []
+    found: list[TemplateRecord] = []
 
     for name in store.names():
         try:
@@ -174,7 +174,7 @@ def _records() -> list[Record]:
     return found
 
 
-async def _data(record: Record, caller: Caller) -> dict[str, Any]:
+async def _data(record: TemplateRecord, caller: ControlCaller) -> dict[str, Any]:
     limits = default_limits(caller.principal.policy, record.info.limits)
     cores = (await caller.backend.capacity()).cpu_cores
     return {
@@ -198,7 +198,7 @@ async def _data(record: Record, caller: Caller) -> dict[str, Any]:
     }
 
 
-def _built_at(record: Record) -> str:
+def _built_at(record: TemplateRecord) -> str:
     return record.info.built_at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

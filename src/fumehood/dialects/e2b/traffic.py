@@ -26,10 +26,10 @@ from fumehood.dialects.e2b.answers import (
     plain_answer,
     sandbox_answer,
 )
-from fumehood.dialects.e2b.auth import Callers, SandboxTokens
-from fumehood.dialects.e2b.envd import Envd, SignedFiles, signed_path
+from fumehood.dialects.e2b.auth import E2BAuthenticator, SandboxTokens
+from fumehood.dialects.e2b.envd import Envd, SignedUrls, signed_path
 from fumehood.dialects.e2b.environment import ENVD_PORT, INTERPRETER_PORT
-from fumehood.dialects.e2b.interpreter import Interpreter
+from fumehood.dialects.e2b.interpreter import InterpreterApp
 from fumehood.dialects.e2b.sandboxes import port_rules
 from fumehood.errors import FumehoodError, PortClosedError, UnauthenticatedError
 from fumehood.port.backend import Backend
@@ -51,7 +51,7 @@ class Ports:
         tokens: The sandboxes' tokens.
     """
 
-    def __init__(self, callers: Callers, tokens: SandboxTokens) -> None:
+    def __init__(self, callers: E2BAuthenticator, tokens: SandboxTokens) -> None:
         self._callers = callers
         self._tokens = tokens
         # The rules are chosen when a sandbox is made, and never change.
@@ -152,7 +152,7 @@ _SANDBOX_ID = re.compile(r"[a-z0-9]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PortRequest:
     """The sandbox and port that a request is for.
 
     Attributes:
@@ -164,17 +164,17 @@ class Target:
     port: int
 
 
-def target_of(headers: Headers, domain: str) -> Target | None:
+def target_of(headers: Headers, domain: str) -> PortRequest | None:
     """Returns the target of a request, or None if it names no sandbox."""
     given = headers.get("e2b-sandbox-id")
 
     if given is not None:
         sandbox_id = given if _SANDBOX_ID.fullmatch(given) else ""
-        return Target(sandbox_id, _port(headers.get("e2b-sandbox-port", str(ENVD_PORT))))
+        return PortRequest(sandbox_id, _port(headers.get("e2b-sandbox-port", str(ENVD_PORT))))
 
     # The server itself answers host names of all other ports, before any route.
     address = address_of_host(headers.get("host", ""), domain)
-    return Target(address.sandbox_id, address.port) if address is not None else None
+    return PortRequest(address.sandbox_id, address.port) if address is not None else None
 
 
 def _port(text: str) -> int:
@@ -196,7 +196,7 @@ class TrafficRoute(BaseRoute):
     is_first = True
     path = "e2b sandbox"
 
-    def __init__(self, envd: Envd, interpreter: Interpreter, ports: Ports, domain: str) -> None:
+    def __init__(self, envd: Envd, interpreter: InterpreterApp, ports: Ports, domain: str) -> None:
         self._envd = envd
         self._interpreter = interpreter
         self._ports = ports
@@ -212,7 +212,7 @@ class TrafficRoute(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, or one WebSocket."""
-        target: Target = scope["target"]
+        target: PortRequest = scope["target"]
 
         if scope["type"] == "websocket":
             await self._ports.websocket(WebSocket(scope, receive, send), target.sandbox_id, target.port)
@@ -220,7 +220,7 @@ class TrafficRoute(BaseRoute):
 
         await answered(scope, receive, send, lambda request: self._answer(request, target))
 
-    async def _answer(self, request: Request, target: Target) -> Response:
+    async def _answer(self, request: Request, target: PortRequest) -> Response:
         if not target.sandbox_id or not target.port:
             return plain_answer(400, "E2b-Sandbox-Id and E2b-Sandbox-Port name no sandbox and port")
 
@@ -243,7 +243,7 @@ class SignedRoute(BaseRoute):
     is_first = True
     path = "e2b signed file"
 
-    def __init__(self, files: SignedFiles) -> None:
+    def __init__(self, files: SignedUrls) -> None:
         self._files = files
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fumehood.dialects.e2b.answers import NotOfferedError, VolumeError
-from fumehood.dialects.e2b.auth import Caller
+from fumehood.dialects.e2b.auth import ControlCaller
 from fumehood.dialects.e2b.bodies import body_pieces
 from fumehood.dialects.e2b.streams import StreamAnswer
 from fumehood.dialects.e2b.volume_store import MAX_DEPTH, MAX_VOLUME_BYTES, Entries, clean_path, is_folder
@@ -81,13 +81,13 @@ class VolumeContent:
         self._store = volumes.store
         self._max_bytes = min(max_upload_bytes, MAX_VOLUME_BYTES)
 
-    async def stat(self, request: Request, caller: Caller) -> Response:
+    async def stat(self, request: Request, caller: ControlCaller) -> Response:
         """Returns the description of a file or folder of a volume."""
         place = await self._place(request, caller)
         place.check("file", "directory")
         return JSONResponse(_entry_data(place.volume, place.path, place.entries))
 
-    async def list_folder(self, request: Request, caller: Caller) -> Response:
+    async def list_folder(self, request: Request, caller: ControlCaller) -> Response:
         """Lists what is in a folder, some levels deep."""
         place = await self._place(request, caller)
         place.check("directory")
@@ -100,7 +100,7 @@ class VolumeContent:
         }
         return JSONResponse([_entry_data(place.volume, path, place.entries) for path in sorted(shown)])
 
-    async def make_folder(self, request: Request, caller: Caller) -> Response:
+    async def make_folder(self, request: Request, caller: ControlCaller) -> Response:
         """Makes a folder; with `force`, also its parents, and an existing folder is no error."""
         async with self._volumes.turn(await self._volumes.of_caller(request, caller)):
             place = await self._place(request, caller, writing=True)
@@ -118,7 +118,7 @@ class VolumeContent:
 
         return JSONResponse(_entry_data(place.volume, place.path, place.entries), 201)
 
-    async def read_file(self, request: Request, caller: Caller) -> Response:
+    async def read_file(self, request: Request, caller: ControlCaller) -> Response:
         """Sends the last stored content of a file."""
         place = await self._place(request, caller)
         place.check("file")
@@ -130,7 +130,7 @@ class VolumeContent:
         }
         return StreamAnswer(_pieces(await self._store.read(entry)), headers)
 
-    async def write_file(self, request: Request, caller: Caller) -> Response:
+    async def write_file(self, request: Request, caller: ControlCaller) -> Response:
         """Writes a file; folders above it are made."""
         self._check_target(await self._place(request, caller, writing=True))
 
@@ -148,7 +148,7 @@ class VolumeContent:
 
         return JSONResponse(_entry_data(place.volume, place.path, place.entries), 201)
 
-    async def remove(self, request: Request, caller: Caller) -> Response:
+    async def remove(self, request: Request, caller: ControlCaller) -> Response:
         """Removes a file, or a folder with its content."""
         async with self._volumes.turn(await self._volumes.of_caller(request, caller)):
             place = await self._place(request, caller, writing=True)
@@ -159,12 +159,12 @@ class VolumeContent:
 
         return Response(status_code=204)
 
-    async def refuse_metadata(self, request: Request, caller: Caller) -> Response:
+    async def refuse_metadata(self, request: Request, caller: ControlCaller) -> Response:
         """Refuses owners and modes, which volumes do not keep."""
         await self._volumes.of_caller(request, caller)
         raise NotOfferedError(what="owners and modes in volumes", instead="set them in the sandbox")
 
-    async def _place(self, request: Request, caller: Caller, *, writing: bool = False) -> _Place:
+    async def _place(self, request: Request, caller: ControlCaller, *, writing: bool = False) -> _Place:
         path = clean_path(request.query_params.get("path", ""))
         volume = await self._volumes.of_caller(request, caller)
 

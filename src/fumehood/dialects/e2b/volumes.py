@@ -20,9 +20,9 @@ from starlette.responses import JSONResponse, Response
 
 from fumehood.cancellation import cancel_and_wait
 from fumehood.dialects.e2b.answers import GuestJSON, VolumeError
-from fumehood.dialects.e2b.auth import Caller, Callers, token_of
+from fumehood.dialects.e2b.auth import ControlCaller, E2BAuthenticator, token_of
 from fumehood.dialects.e2b.bodies import json_body
-from fumehood.dialects.e2b.messages import Message
+from fumehood.dialects.e2b.messages import ClientMessage
 from fumehood.dialects.e2b.volume_folders import Mount
 from fumehood.dialects.e2b.volume_mounts import VolumeMounts, Wanted, check_apart, read_path
 from fumehood.dialects.e2b.volume_store import (
@@ -40,14 +40,14 @@ _TIDYING_SECONDS = 3600.0
 _TOKEN = re.compile(r"fhv_([A-Za-z0-9_-]{1,64})\.([0-9a-f]{64})", re.ASCII)
 
 
-class VolumeMount(Message):
+class VolumeMount(ClientMessage):
     """A volume, by its name or id, and the folder of a new sandbox that is to hold it."""
 
     name: Text = ""
     path: Text = ""
 
 
-class _NewVolume(Message):
+class _NewVolume(ClientMessage):
     name: Text = ""
 
 
@@ -63,7 +63,7 @@ class Volumes:
         callers: Authenticates callers.
     """
 
-    def __init__(self, services: Services, callers: Callers) -> None:
+    def __init__(self, services: Services, callers: E2BAuthenticator) -> None:
         self._callers = callers
         self._keys = services.keys
         self._secret = derive(server_secret(services.state), "tokens of volumes")
@@ -78,18 +78,18 @@ class Volumes:
 
     # -- volumes
 
-    async def create(self, request: Request, caller: Caller) -> Response:
+    async def create(self, request: Request, caller: ControlCaller) -> Response:
         """Makes a volume."""
         body = await json_body(request, _NewVolume)
         volume = await self.store.create(caller.principal.key_id, body.name)
         return JSONResponse(self._data(volume), 201)
 
-    async def list(self, _request: Request, caller: Caller) -> Response:
+    async def list(self, _request: Request, caller: ControlCaller) -> Response:
         """Lists the caller's volumes."""
         found = await self.store.list(caller.principal.key_id)
         return JSONResponse([{"volumeID": one.id, "name": one.name} for one in found])
 
-    async def describe(self, request: Request, caller: Caller) -> Response:
+    async def describe(self, request: Request, caller: ControlCaller) -> Response:
         """Describes a volume: E2B's fields, the sandbox that holds it, and the entries there that are not stored."""
         volume = await self.of_caller(request, caller)
         entries = await self.store.entries(volume)
@@ -102,7 +102,7 @@ class Volumes:
         mount = self.mounts.of(volume)
         return GuestJSON(data if mount is None else {**data, **_mount_data(mount)})
 
-    async def delete(self, request: Request, caller: Caller) -> Response:
+    async def delete(self, request: Request, caller: ControlCaller) -> Response:
         """Deletes a volume that no sandbox holds, with its content."""
         found = await self.of_caller(request, caller)
 
@@ -139,7 +139,7 @@ class Volumes:
 
     # -- in sandboxes
 
-    async def wanted(self, mounts: Sequence[VolumeMount], caller: Caller) -> Sequence[Wanted]:
+    async def wanted(self, mounts: Sequence[VolumeMount], caller: ControlCaller) -> Sequence[Wanted]:
         """Returns the volumes that a create request names.
 
         Raises:
@@ -170,12 +170,12 @@ class Volumes:
         """Returns the volumes that a sandbox holds, by their names, with its folders."""
         return [{"name": one.volume.name, "path": one.path} for one in self.mounts.of_sandbox(sandbox_id)]
 
-    async def settle(self, sandbox_id: str, caller: Caller) -> None:
+    async def settle(self, sandbox_id: str, caller: ControlCaller) -> None:
         """Stores the changes of a sandbox that its caller is about to end or pause."""
         principal = caller.principal
         await self.mounts.settle(sandbox_id, None if principal.is_owner else principal.key_id)
 
-    async def of_content(self, request: Request) -> Caller:
+    async def of_content(self, request: Request) -> ControlCaller:
         """Returns the caller of a request for the files of a volume: by the volume's token, or by a key."""
         token = token_of(request) or ""
 
@@ -193,7 +193,7 @@ class Volumes:
         """Returns the lock to hold while a volume is written from outside, given to a sandbox or deleted."""
         return self._turns.setdefault(volume.id, asyncio.Lock())
 
-    async def of_caller(self, request: Request, caller: Caller) -> StoredFile:
+    async def of_caller(self, request: Request, caller: ControlCaller) -> StoredFile:
         """Returns the caller's volume that the path of a request names.
 
         Raises:

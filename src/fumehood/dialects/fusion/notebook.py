@@ -16,7 +16,7 @@ from fumehood.dialects.fusion.run_code import fetched
 from fumehood.errors import FumehoodError
 from fumehood.port.backend import Backend
 from fumehood.server.principal import Principal
-from fumehood.server.programs import Workbench, limits_within
+from fumehood.server.programs import ProgramSandbox, limits_within
 from fumehood.server.services import Services
 from fumehood.values.execution import Execution
 from fumehood.values.guest_paths import HOME_PATH
@@ -44,7 +44,7 @@ async def run_jupyter(services: Services, principal: Principal, call: RunJupyter
     async with services.queue.place(principal.key_id, services.settings.queue_seconds):
         info = await backend.create(spec)
         try:
-            bench = Workbench(backend, info)
+            bench = ProgramSandbox(backend, info)
 
             for path, content in call.files.items():
                 await bench.write(path, content)

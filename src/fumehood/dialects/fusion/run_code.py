@@ -16,7 +16,7 @@ from fumehood.bounds import MIB
 from fumehood.dialects.fusion.bodies import RunCodeCall, memory_bytes
 from fumehood.errors import CommandStartError
 from fumehood.server.principal import Principal
-from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
+from fumehood.server.programs import BoundedCommand, ProgramRun, ProgramSandbox, limits_within, workbench
 from fumehood.server.services import Services
 from fumehood.values.languages import (
     ABSENT,
@@ -84,7 +84,7 @@ def error_answer(message: str) -> dict[str, Any]:
     return _answer("SandboxError", message)
 
 
-async def _run(bench: Workbench, language: SourceLanguage, call: RunCodeCall) -> dict[str, Any]:
+async def _run(bench: ProgramSandbox, language: SourceLanguage, call: RunCodeCall) -> dict[str, Any]:
     folder = f"/tmp/tmp{secrets.token_hex(4)}"  # noqa: S108 - inside a sandbox of its own
     source, program = await _write(bench, folder, language, call)
     compiled: ProgramRun | None = None
@@ -92,7 +92,7 @@ async def _run(bench: Workbench, language: SourceLanguage, call: RunCodeCall) ->
 
     if language.compile:
         compiled = await bench.run(
-            Program(
+            BoundedCommand(
                 argv=language.argv(language.compile, source, program),
                 cwd=folder,
                 envs=TOOL_ENVS,
@@ -102,7 +102,7 @@ async def _run(bench: Workbench, language: SourceLanguage, call: RunCodeCall) ->
 
     if compiled is None or compiled.exit_code == 0:
         run = await bench.run(
-            Program(
+            BoundedCommand(
                 argv=language.argv(language.run, source, program, tuple(call.args)),
                 cwd=folder,
                 envs=TOOL_ENVS,
@@ -117,7 +117,7 @@ async def _run(bench: Workbench, language: SourceLanguage, call: RunCodeCall) ->
 
 
 async def _write(
-    bench: Workbench, folder: str, language: SourceLanguage, call: RunCodeCall
+    bench: ProgramSandbox, folder: str, language: SourceLanguage, call: RunCodeCall
 ) -> tuple[str, str]:
     await bench.make_dir(folder)
 
@@ -136,7 +136,7 @@ async def _write(
     return f"{folder}/{source}", program
 
 
-async def fetched(bench: Workbench, folder: str, paths: list[str]) -> dict[str, str]:
+async def fetched(bench: ProgramSandbox, folder: str, paths: list[str]) -> dict[str, str]:
     """Returns the requested files as base64; a missing or too large one is left out."""
     files: dict[str, str] = {}
     left = MAX_FETCHED_BYTES
@@ -149,8 +149,8 @@ async def fetched(bench: Workbench, folder: str, paths: list[str]) -> dict[str, 
     return files
 
 
-async def _unknown(bench: Workbench, name: str) -> dict[str, Any]:
-    looking = Program(
+async def _unknown(bench: ProgramSandbox, name: str) -> dict[str, Any]:
+    looking = BoundedCommand(
         argv=("bash", "-c", PROGRAMS_SCRIPT),
         cwd="/",
         timeout_seconds=_LOOKING_SECONDS,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from fumehood.dialects.jupyter.auth import Callers, LoginRoutes
+from fumehood.dialects.jupyter.auth import JupyterAuthenticator, LoginRoutes
 from fumehood.dialects.jupyter.channels import ChannelsEndpoint
 from fumehood.dialects.jupyter.kernel_routes import KernelRoutes
 from fumehood.dialects.jupyter.kernels import Kernels
@@ -17,7 +17,7 @@ from fumehood.server.services import Services
 
 def routes(services: Services) -> list[BaseRoute]:
     """Returns the routes of Jupyter's API."""
-    callers = Callers(services.authenticator)
+    callers = JupyterAuthenticator(services.authenticator)
     kernels = Kernels(services)
     channels = ChannelsEndpoint(services, callers, kernels)
     return [

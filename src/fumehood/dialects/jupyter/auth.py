@@ -39,14 +39,14 @@ _SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class JupyterSession:
     """A session: its token, and the XSRF secret that its requests must repeat."""
 
     token: str
     xsrf: str
 
 
-class Callers:
+class JupyterAuthenticator:
     """Authenticates the callers of this dialect.
 
     Args:
@@ -55,7 +55,7 @@ class Callers:
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
-        self._logins: TTLCache[str, Login] = TTLCache(_MAX_LOGINS, SESSION_SECONDS)
+        self._logins: TTLCache[str, JupyterSession] = TTLCache(_MAX_LOGINS, SESSION_SECONDS)
 
     async def principal_of(self, connection: HTTPConnection) -> Principal:
         """Returns the authenticated caller, if it may have sandboxes.
@@ -95,7 +95,7 @@ class Callers:
         await self.principal_of_token(token)
         self._make_room(token)
         cookie = new_secret()
-        self._logins[cookie] = Login(token, xsrf)
+        self._logins[cookie] = JupyterSession(token, xsrf)
         return cookie
 
     def _make_room(self, token: str) -> None:
@@ -147,7 +147,7 @@ class LoginRoutes:
         callers: Holds the sessions.
     """
 
-    def __init__(self, callers: Callers) -> None:
+    def __init__(self, callers: JupyterAuthenticator) -> None:
         self._callers = callers
 
     def routes(self) -> list[Route]:

@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from fumehood.cancellation import first_of
 from fumehood.dialects.jupyter.answers import refusal_response
 from fumehood.dialects.jupyter.audience import GONE, Client
-from fumehood.dialects.jupyter.auth import Callers
+from fumehood.dialects.jupyter.auth import JupyterAuthenticator
 from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.kernels import Kernels
 from fumehood.dialects.jupyter.messages import V1_PROTOCOL, decode_default, decode_v1
@@ -42,7 +42,7 @@ class ChannelsEndpoint:
         kernels: The kernels.
     """
 
-    def __init__(self, services: Services, callers: Callers, kernels: Kernels) -> None:
+    def __init__(self, services: Services, callers: JupyterAuthenticator, kernels: Kernels) -> None:
         self._services = services
         self._callers = callers
         self._kernels = kernels

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fumehood.dialects.jupyter.answers import answering
-from fumehood.dialects.jupyter.auth import Callers
+from fumehood.dialects.jupyter.auth import JupyterAuthenticator
 from fumehood.dialects.jupyter.bodies import SessionBody, body_of
 from fumehood.dialects.jupyter.kernel import Kernel
 from fumehood.dialects.jupyter.kernels import Kernels
@@ -139,7 +139,7 @@ class SessionRoutes:
         kernels: The kernels.
     """
 
-    def __init__(self, services: Services, callers: Callers, kernels: Kernels) -> None:
+    def __init__(self, services: Services, callers: JupyterAuthenticator, kernels: Kernels) -> None:
         self._services = services
         self._callers = callers
         self._kernels = kernels

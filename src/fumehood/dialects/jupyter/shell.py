@@ -56,7 +56,7 @@ CELL_RESULTS = 1000
 _DEADLY = (SandboxClosedError, SandboxNotFoundError, ProtocolViolationError)
 
 
-class Outcome(NamedTuple):
+class RequestEffect(NamedTuple):
     """The effect of a request on the kernel.
 
     Attributes:
@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
     is_dead: bool = False
 
 
-async def answer(kernel: KernelBase, request: KernelRequest) -> Outcome:
+async def answer(kernel: KernelBase, request: KernelRequest) -> RequestEffect:
     """Answers a request of the shell channel."""
     msg_type = request.msg_type
 
@@ -84,10 +84,10 @@ async def answer(kernel: KernelBase, request: KernelRequest) -> Outcome:
     if (find := _ANSWERS.get(msg_type)) is not None:
         kernel.reply(request, await find(kernel, request))
 
-    return Outcome()
+    return RequestEffect()
 
 
-def refuse(kernel: KernelBase, request: KernelRequest, error: Exception) -> Outcome:
+def refuse(kernel: KernelBase, request: KernelRequest, error: Exception) -> RequestEffect:
     """Replies to a request that failed, and returns its effect on the kernel."""
     content = refusal(error)
 
@@ -98,7 +98,7 @@ def refuse(kernel: KernelBase, request: KernelRequest, error: Exception) -> Outc
         content["execution_count"] = kernel.execution_count
 
     kernel.reply(request, content)
-    return Outcome(abort_queued=True, is_dead=isinstance(error, _DEADLY))
+    return RequestEffect(abort_queued=True, is_dead=isinstance(error, _DEADLY))
 
 
 def refusal(error: Exception) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class _Cell:
         self.expressions = list(expressions)[:_MAX_EXPRESSIONS] if isinstance(expressions, dict) else []
 
 
-async def _execute(kernel: KernelBase, request: KernelRequest) -> Outcome:
+async def _execute(kernel: KernelBase, request: KernelRequest) -> RequestEffect:
     cell = _Cell(request.content)
     number = kernel.execution_count
 
@@ -168,7 +168,7 @@ async def _execute(kernel: KernelBase, request: KernelRequest) -> Outcome:
     return _finish(kernel, request, cell, execution)
 
 
-def _finish(kernel: KernelBase, request: KernelRequest, cell: _Cell, execution: Execution) -> Outcome:
+def _finish(kernel: KernelBase, request: KernelRequest, cell: _Cell, execution: Execution) -> RequestEffect:
     if (note := truncation_note(execution)) is not None:
         kernel.publish(note, request)
 
@@ -180,12 +180,12 @@ def _finish(kernel: KernelBase, request: KernelRequest, cell: _Cell, execution: 
 
     if execution.error is None:
         kernel.reply(request, {"status": "ok", **common})
-        return Outcome(state_lost=execution.state_lost)
+        return RequestEffect(state_lost=execution.state_lost)
 
     content = error_content(execution.error)
     kernel.publish(Output("error", content), request)
     kernel.reply(request, {"status": "error", **content, **common})
-    return Outcome(abort_queued=cell.stop_on_error and not cell.silent, state_lost=execution.state_lost)
+    return RequestEffect(abort_queued=cell.stop_on_error and not cell.silent, state_lost=execution.state_lost)
 
 
 async def _pass_on(kernel: KernelBase, request: KernelRequest, event: Event, number: int) -> None:
@@ -219,7 +219,7 @@ _NO_EXPRESSION = {
 # -- comms
 
 
-async def _deliver_comm(kernel: KernelBase, request: KernelRequest) -> Outcome:
+async def _deliver_comm(kernel: KernelBase, request: KernelRequest) -> RequestEffect:
     message = request.message
     comm = CommMessage(
         kind=message.msg_type,  # type: ignore[arg-type]  # checked by the caller
@@ -240,7 +240,7 @@ async def _deliver_comm(kernel: KernelBase, request: KernelRequest) -> Outcome:
             else:
                 await _pass_on(kernel, request, event, kernel.execution_count)
 
-    return Outcome(state_lost=state_lost)
+    return RequestEffect(state_lost=state_lost)
 
 
 def _tell_comm_failure(kernel: KernelBase, request: KernelRequest, error: ExecutionError | None) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from fumehood.dialects.librechat.bodies import ExecCall
 from fumehood.dialects.librechat.stored_files import Shelf, new_session_id
-from fumehood.dialects.librechat.workspace import Outcome, Workspace
+from fumehood.dialects.librechat.workspace import LeftFiles, Workspace
 from fumehood.errors import CommandStartError
 from fumehood.server.json_bodies import refused
 from fumehood.server.principal import Principal
-from fumehood.server.programs import Program, ProgramRun, Workbench, limits_within, workbench
+from fumehood.server.programs import BoundedCommand, ProgramRun, ProgramSandbox, limits_within, workbench
 from fumehood.server.services import Services
 from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.languages import LANGUAGES, PROGRAMS_SCRIPT, TOOL_ENVS, SourceLanguage, languages_of
@@ -55,13 +55,13 @@ async def run_exec(services: Services, principal: Principal, call: ExecCall) -> 
             spoken = ", ".join(await _spoken(bench))
             raise refused("lang", call.language, f"a language whose programs are here: {spoken}") from None
 
-        outcome = await workspace.take_out(bench) if run.exit_code == 0 else Outcome()
+        outcome = await workspace.take_out(bench) if run.exit_code == 0 else LeftFiles()
 
     return _answer(workspace.session_id, call, step, run, outcome)
 
 
 async def _run(
-    bench: Workbench, language: SourceLanguage, call: ExecCall, seconds: float
+    bench: ProgramSandbox, language: SourceLanguage, call: ExecCall, seconds: float
 ) -> tuple[str, ProgramRun]:
     source, program = f"{_FOLDER}/{language.filename}", f"{_FOLDER}/program"
     await bench.write(source, call.code.encode("utf-8", "surrogatepass"))
@@ -69,23 +69,29 @@ async def _run(
     if language.compile:
         argv = language.argv(language.compile, source, program)
         compiled = await bench.run(
-            Program(argv=argv, cwd=DATA_PATH, envs=RUN_ENVS, timeout_seconds=_COMPILE_SECONDS)
+            BoundedCommand(argv=argv, cwd=DATA_PATH, envs=RUN_ENVS, timeout_seconds=_COMPILE_SECONDS)
         )
 
         if compiled.exit_code != 0:
             return "compile", compiled
 
     argv = language.argv(language.run, source, program, tuple(call.args))
-    return "run", await bench.run(Program(argv=argv, cwd=DATA_PATH, envs=RUN_ENVS, timeout_seconds=seconds))
+    return "run", await bench.run(
+        BoundedCommand(argv=argv, cwd=DATA_PATH, envs=RUN_ENVS, timeout_seconds=seconds)
+    )
 
 
-async def _spoken(bench: Workbench) -> list[str]:
+async def _spoken(bench: ProgramSandbox) -> list[str]:
     bench.is_failed = True
-    looking = Program(argv=("bash", "-c", PROGRAMS_SCRIPT), cwd=DATA_PATH, timeout_seconds=_LOOKING_SECONDS)
+    looking = BoundedCommand(
+        argv=("bash", "-c", PROGRAMS_SCRIPT), cwd=DATA_PATH, timeout_seconds=_LOOKING_SECONDS
+    )
     return languages_of(set((await bench.run(looking)).stdout.split()))
 
 
-def _answer(session_id: str, call: ExecCall, step: str, run: ProgramRun, outcome: Outcome) -> dict[str, Any]:
+def _answer(
+    session_id: str, call: ExecCall, step: str, run: ProgramRun, outcome: LeftFiles
+) -> dict[str, Any]:
     message = OUT_OF_TIME if run.is_timed_out else ("Out of memory" if run.exit_code == _KILLED else None)
     stderr = run.stderr
 

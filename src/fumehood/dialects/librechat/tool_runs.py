@@ -27,12 +27,12 @@ from fumehood.dialects.librechat.answers import NotThereError, caller_of
 from fumehood.dialects.librechat.bodies import Continuation, ToolRunCall, read_programmatic
 from fumehood.dialects.librechat.exec_code import OUT_OF_TIME, RUN_ENVS
 from fumehood.dialects.librechat.stored_files import Shelf, new_session_id
-from fumehood.dialects.librechat.workspace import Outcome, Workspace
+from fumehood.dialects.librechat.workspace import LeftFiles, Workspace
 from fumehood.errors import FumehoodError, InvalidArgumentError, OverloadedError, ServerEndingError
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.json_bodies import read_object
 from fumehood.server.principal import Principal
-from fumehood.server.programs import Workbench, limits_within, open_workbench, pieces_of_bytes
+from fumehood.server.programs import ProgramSandbox, limits_within, open_workbench, pieces_of_bytes
 from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
 from fumehood.values.guest_paths import DATA_PATH
@@ -114,14 +114,14 @@ _BROKEN = "Execution failed or timed out"
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class PendingCalls:
     """The outcome of a step: the tool calls whose results the code waits for."""
 
     calls: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunEnded:
     """The outcome of a step: the code has ended, and these are the fields of the response."""
 
     words: Mapping[str, Any]
@@ -149,11 +149,11 @@ class ToolRun:
         self._asked: list[str] = []
         self._rounds = 0
         self._lines = BrokerLines()
-        self._bench: Workbench
+        self._bench: ProgramSandbox
         self._events: AsyncGenerator[ProcessEvent, None]
         self._pid = 0
 
-    async def start(self) -> Calls | Ended:
+    async def start(self) -> PendingCalls | RunEnded:
         """Starts the code and returns when it waits or has ended.
 
         Raises:
@@ -186,7 +186,7 @@ class ToolRun:
         await self._stack.enter_async_context(aclosing(self._events))
         return await self._next()
 
-    async def go_on(self, results: Mapping[str, Mapping[str, Any]]) -> Calls | Ended:
+    async def go_on(self, results: Mapping[str, Mapping[str, Any]]) -> PendingCalls | RunEnded:
         """Passes the results of the calls to the code, and returns when it waits again or has ended."""
         backend, sandbox_id = self._bench.backend, self._bench.sandbox_id
         line = json.dumps({call_id: results.get(call_id, _NO_RESULT) for call_id in self._asked})
@@ -219,7 +219,7 @@ class ToolRun:
         for name, text in texts.items():
             await self._bench.write(f"{folder}/{name}", text.encode("utf-8", "replace"))
 
-    async def _next(self, before: Any = None) -> Calls | Ended:
+    async def _next(self, before: Any = None) -> PendingCalls | RunEnded:
         """Returns the broker's next message, within the time of one round."""
         try:
             async with asyncio.timeout(self._limits.wall_seconds):
@@ -257,7 +257,7 @@ class ToolRun:
 
         return read_line(line)
 
-    def _read_calls(self, said: Mapping[str, Any]) -> Calls | None:
+    def _read_calls(self, said: Mapping[str, Any]) -> PendingCalls | None:
         calls = said.get("calls")
 
         if not isinstance(calls, list) or not 0 < len(calls) <= _MAX_CALLS:
@@ -279,23 +279,23 @@ class ToolRun:
             read.append({"id": call["id"], "name": call["name"], "input": given if given is not None else {}})
 
         self._asked = [str(call["id"]) for call in read]
-        return Calls(tuple(read))
+        return PendingCalls(tuple(read))
 
-    async def _ended(self, said: Mapping[str, Any]) -> Ended:
+    async def _ended(self, said: Mapping[str, Any]) -> RunEnded:
         code = said["exit"] if type(said["exit"]) is int and -_CODES < said["exit"] < _CODES else 1
         stdout, stderr = str(said.get("stdout", "")), str(said.get("stderr", ""))
         self._bench.is_failed = code != 0
-        outcome = Outcome() if code else await self._workspace.take_out(self._bench)
+        outcome = LeftFiles() if code else await self._workspace.take_out(self._bench)
         words = {"stdout": stdout, "stderr": stderr, **outcome.words()}
 
         if code:
-            return Ended({"status": "error", "error": f"Sandbox exited with code {code}", **words})
+            return RunEnded({"status": "error", "error": f"Sandbox exited with code {code}", **words})
 
-        return Ended({"status": "completed", **words})
+        return RunEnded({"status": "completed", **words})
 
-    def _failed(self, error: str) -> Ended:
+    def _failed(self, error: str) -> RunEnded:
         self._bench.is_failed = True
-        return Ended({"status": "error", "error": error, "stdout": "", "stderr": "", "files": []})
+        return RunEnded({"status": "error", "error": error, "stdout": "", "stderr": "", "files": []})
 
 
 _MAX_WAITING = 256
@@ -373,7 +373,7 @@ class ToolRuns:
             async with self._services.queue.place(principal.key_id, self._services.settings.queue_seconds):
                 step = await (run.start() if isinstance(call, ToolRunCall) else run.go_on(call.results))
 
-            if isinstance(step, Ended):
+            if isinstance(step, RunEnded):
                 return {**step.words, "session_id": run.session_id, "storage_session_id": run.session_id}
 
             is_waiting = True
@@ -405,7 +405,7 @@ class ToolRuns:
         waiting.expiry.cancel()
         return waiting.run
 
-    def _suspended(self, run: ToolRun, step: Calls) -> dict[str, object]:
+    def _suspended(self, run: ToolRun, step: PendingCalls) -> dict[str, object]:
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         expiry = asyncio.get_running_loop().call_later(WAIT_SECONDS, self._expire, token)
         self._waiting[token] = _Waiting(run, expiry)

@@ -16,7 +16,7 @@ from fumehood.dialects.librechat.bodies import FileRef, is_safe_name
 from fumehood.dialects.librechat.stored_files import NewFile, Shelf, produced
 from fumehood.errors import FileError, QuotaError, RequestTooLargeError
 from fumehood.server.json_bodies import refused
-from fumehood.server.programs import Workbench
+from fumehood.server.programs import ProgramSandbox
 from fumehood.storage.files import StoredFile
 from fumehood.values.guest_paths import DATA_PATH
 from fumehood.values.requests import ListFiles, ReadFile
@@ -34,7 +34,7 @@ class _Input:
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome:
+class LeftFiles:
     """The files that a run has left.
 
     Attributes:
@@ -103,7 +103,9 @@ class Workspace:
 
         return found
 
-    async def put_in(self, bench: Workbench, files: list[tuple[str, StoredFile, FileRef | None]]) -> None:
+    async def put_in(
+        self, bench: ProgramSandbox, files: list[tuple[str, StoredFile, FileRef | None]]
+    ) -> None:
         """Writes the input files into the sandbox."""
         for name, stored, ref in files:
             digest = hashlib.sha256()
@@ -117,9 +119,9 @@ class Workspace:
             await bench.backend.write(bench.sandbox_id, f"{DATA_PATH}/{name}", counted())
             self._inputs[name] = _Input(stored, digest.digest(), ref)
 
-    async def take_out(self, bench: Workbench) -> Outcome:
+    async def take_out(self, bench: ProgramSandbox) -> LeftFiles:
         """Stores the files that the run created or changed; returns these, the unchanged and the removed ones."""
-        outcome = Outcome()
+        outcome = LeftFiles()
         listed = await bench.backend.file_call(bench.sandbox_id, ListFiles(path=DATA_PATH, depth=_DEEPEST))
         there = {
             info.path.removeprefix(f"{DATA_PATH}/"): info
@@ -153,7 +155,7 @@ class Workspace:
         return outcome
 
     async def _keep(
-        self, bench: Workbench, name: str, info: FileInfo, known: _Input | None
+        self, bench: ProgramSandbox, name: str, info: FileInfo, known: _Input | None
     ) -> StoredFile | None:
         if not is_safe_name(name):
             return None
@@ -170,7 +172,7 @@ class Workspace:
             return None
 
 
-async def _is_unchanged(bench: Workbench, info: FileInfo, known: _Input) -> bool:
+async def _is_unchanged(bench: ProgramSandbox, info: FileInfo, known: _Input) -> bool:
     if info.size_bytes != known.stored.size_bytes:
         return False
 
@@ -184,7 +186,7 @@ async def _is_unchanged(bench: Workbench, info: FileInfo, known: _Input) -> bool
     return digest.digest() == known.digest
 
 
-async def _pieces(bench: Workbench, path: str) -> AsyncGenerator[bytes, None]:
+async def _pieces(bench: ProgramSandbox, path: str) -> AsyncGenerator[bytes, None]:
     async with aclosing(bench.backend.read(bench.sandbox_id, ReadFile(path=path))) as pieces:
         async for piece in pieces:
             yield piece

@@ -22,6 +22,6 @@ def routes(services: Services) -> list[BaseRoute]:
         return []
 
     # Imported late: a server works without the SDK.
-    from fumehood.dialects.mcp.endpoint import Endpoint
+    from fumehood.dialects.mcp.endpoint import McpEndpoint
 
-    return [Route(_PATH, Endpoint(services), methods=["POST"])]
+    return [Route(_PATH, McpEndpoint(services), methods=["POST"])]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MAX_BODY_BYTES = 16 << 20
 
 
-class Endpoint:
+class McpEndpoint:
     """An app for one path.
 
     Args:

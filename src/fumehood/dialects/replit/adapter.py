@@ -29,7 +29,7 @@ from fumehood.server.json_bodies import (
 )
 from fumehood.server.principal import Principal
 from fumehood.server.problems import headers_of, status_of
-from fumehood.server.programs import Program, limits_within, workbench
+from fumehood.server.programs import BoundedCommand, limits_within, workbench
 from fumehood.server.responses import unless_gone
 from fumehood.server.services import Services
 from fumehood.values.guest_paths import HOME_PATH
@@ -134,7 +134,7 @@ async def run_code_exec(services: Services, principal: Principal, call: CodeExec
             program = _INTERPRETER
 
         run = await bench.run(
-            Program(
+            BoundedCommand(
                 argv=("sh", "-c", f"exec 2>&1; {command or f'exec python3 -u {program}'}"),
                 cwd=HOME_PATH,
                 envs=dict(text.split("=", 1) for text in settings.replit_envs),

@@ -42,7 +42,7 @@ Header = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
-class Running:
+class RunningExecution:
     """The execution that a context is running."""
 
     id: str
@@ -116,7 +116,7 @@ class ContextConnection:
         self.gone: asyncio.Future[None] = self._loop.create_future()
         # The process's pid inside; reported when it is ready, before any user code runs.
         self.pid: int | None = None
-        self._running: Running | None = None
+        self._running: RunningExecution | None = None
         self._asked: Asked | None = None
         self._forked: asyncio.Future[int | None] | None = None
         self._background: list[Event] = []
@@ -153,12 +153,12 @@ class ContextConnection:
         """Whether the context has reported that it is ready."""
         return self.ready.done() and not self.ready.cancelled()
 
-    def execute(self, fields: Header, payload: bytes, on_event: Callable[[Event], None]) -> Running:
+    def execute(self, fields: Header, payload: bytes, on_event: Callable[[Event], None]) -> RunningExecution:
         """Sends code or a comm message; `reply` becomes the reply's header, or None when the context is gone.
 
         `on_event` is not called before the loop runs again: the caller may prepare while the guest is already working.
         """
-        running = Running(
+        running = RunningExecution(
             id=self._conversation.next_id,
             started=time.monotonic(),
             on_event=on_event,

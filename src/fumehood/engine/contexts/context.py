@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fumehood import failpoints
 from fumehood.cancellation import consume_result, wait_shared
-from fumehood.engine.cells import Seen, Underway
+from fumehood.engine.cells import LastVariables, Underway
 from fumehood.engine.contexts.audited_executions import begin_execution
 from fumehood.engine.contexts.checkpoint_channel import CheckpointChannel
 from fumehood.engine.contexts.connection import ContextConnection, wire_request
@@ -55,7 +55,7 @@ class LiveContext:
         self.info = info
         self._sandbox = sandbox
         # Its variables when they were last seen.
-        self.seen: Seen | None = None
+        self.seen: LastVariables | None = None
         self._turn = asyncio.Lock()
         self._processes = ContextProcesses(sandbox, info, steps)
         self._runner = ExecutionRunner(sandbox, info, meter or sandbox.meter)

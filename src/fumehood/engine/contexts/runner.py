@@ -20,7 +20,7 @@ from fumehood import failpoints
 from fumehood.cancellation import keep
 from fumehood.engine.cells import Underway
 from fumehood.engine.clock import SandboxClock, Timer
-from fumehood.engine.contexts.connection import ContextConnection, Running, dropped_by_guest
+from fumehood.engine.contexts.connection import ContextConnection, RunningExecution, dropped_by_guest
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit
 from fumehood.engine.contexts.requests_from_guest import ToolCalls, empty_answer
 from fumehood.engine.contexts.usage import Measure, Reading
@@ -182,7 +182,7 @@ class ExecutionRunner:
         request: ExecuteRequest,
         message: Message,
         emit: Callable[[Event], None],
-    ) -> tuple[Running, Reading, Transcript]:
+    ) -> tuple[RunningExecution, Reading, Transcript]:
         """Sends the code, and prepares for its output."""
         sandbox = self._sandbox
         fields, payload = message
@@ -246,7 +246,12 @@ class ExecutionRunner:
         )
 
     async def _reply(
-        self, process: ContextProcess, running: Running, reading: Reading, stop: Stop, wall_seconds: float
+        self,
+        process: ContextProcess,
+        running: RunningExecution,
+        reading: Reading,
+        stop: Stop,
+        wall_seconds: float,
     ) -> dict[str, Any] | None:
         """Waits for the reply, and enforces the time limits; returns None when the context is gone."""
         limits = self._sandbox.limits
@@ -315,7 +320,7 @@ def _emit_held_back(transcript: Transcript, emit: Callable[[Event], None]) -> No
 
 def _finished(
     transcript: Transcript,
-    running: Running,
+    running: RunningExecution,
     usage: Usage,
     reply: dict[str, Any] | None,
     stopped: ExecutionError | None,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fumehood.engine.clock import SandboxClock
-from fumehood.engine.contexts.connection import Running
+from fumehood.engine.contexts.connection import RunningExecution
 from fumehood.engine.security_events import SecurityMonitor
 from fumehood.runtimes.base import CpuTime, Guest
 from fumehood.values.limits import Usage
@@ -43,7 +43,11 @@ class Measure(Protocol):
         """Returns the CPU time since the reading, or an upper bound of it."""
 
     def end(
-        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+        self,
+        reading: Reading,
+        running: RunningExecution,
+        request: ExecuteRequest,
+        reply: dict[str, Any] | None,
     ) -> Usage:
         """Returns the usage since the reading."""
 
@@ -103,7 +107,11 @@ class Meter:
         return asked - self._asked_at_start
 
     def end(
-        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+        self,
+        reading: Reading,
+        running: RunningExecution,
+        request: ExecuteRequest,
+        reply: dict[str, Any] | None,
     ) -> Usage:
         """Returns the usage since the reading."""
         cpu = self._guest.cpu_time()
@@ -119,7 +127,11 @@ class Meter:
         return self._usage(reading, running, request, reply, spent, self._guest.peak_memory_bytes())
 
     def end_alone(
-        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+        self,
+        reading: Reading,
+        running: RunningExecution,
+        request: ExecuteRequest,
+        reply: dict[str, Any] | None,
     ) -> Usage:
         """Returns the usage that one process reports."""
         return self._usage(reading, running, request, reply, None, None)
@@ -127,7 +139,7 @@ class Meter:
     def _usage(
         self,
         reading: Reading,
-        running: Running,
+        running: RunningExecution,
         request: ExecuteRequest,
         reply: dict[str, Any] | None,
         cpu: CpuTime | None,
@@ -169,7 +181,11 @@ class ProcessMeter:
         return await self._meter.cpu_seconds_since(reading)
 
     def end(
-        self, reading: Reading, running: Running, request: ExecuteRequest, reply: dict[str, Any] | None
+        self,
+        reading: Reading,
+        running: RunningExecution,
+        request: ExecuteRequest,
+        reply: dict[str, Any] | None,
     ) -> Usage:
         """Returns the usage that the process reports."""
         return self._meter.end_alone(reading, running, request, reply)

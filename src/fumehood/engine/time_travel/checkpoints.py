@@ -71,7 +71,7 @@ class Checkpointed(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Kept:
+class HeldCheckpoint:
     """One checkpoint.
 
     Attributes:
@@ -95,13 +95,13 @@ class LiveCheckpoints:
     def __init__(self, sandbox: Checkpointed) -> None:
         self._sandbox = sandbox
         self.snapshots = LiveSnapshots(sandbox.ask)
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, HeldCheckpoint] = {}
         # Unlisted checkpoints of transactions.
         self._passing: set[CheckpointChannel] = set()
         # Checkpoints that are in use by a rollback, once for each; those dropped meanwhile are released afterwards.
-        self._in_use: list[Kept] = []
+        self._in_use: list[HeldCheckpoint] = []
         # By context: the checkpoint that was last made of it, or that it was last rolled back to.
-        self._latest: dict[str, Kept] = {}
+        self._latest: dict[str, HeldCheckpoint] = {}
         self._next_number = 1
 
     @property
@@ -163,7 +163,7 @@ class LiveCheckpoints:
 
     async def take_within_turn(
         self, context: LiveContext, process: ContextProcess, name: str | None = None, *, strict: bool = False
-    ) -> Kept:
+    ) -> HeldCheckpoint:
         """Does the same as `take` for the holder of the context's turn, but does not list the checkpoint."""
         self._sandbox.guest.check_checkpoints()
         _check_language(context)
@@ -199,7 +199,7 @@ class LiveCheckpoints:
             position=mark.length,
             execution_id=self._sandbox.recorder.last_execution_id(context.info.id),
         )
-        kept = Kept(
+        kept = HeldCheckpoint(
             line=line,
             snapshot=value["snapshot"],
             conversation=process.link.name,
@@ -235,7 +235,7 @@ class LiveCheckpoints:
         return kept.info
 
     @contextmanager
-    def lent(self, checkpoint_id: str) -> Iterator[Kept]:
+    def lent(self, checkpoint_id: str) -> Iterator[HeldCheckpoint]:
         """Yields a checkpoint in use; it stays, even if it is dropped meanwhile.
 
         Raises:
@@ -250,7 +250,7 @@ class LiveCheckpoints:
             yield kept
 
     @contextmanager
-    def _holding(self, kept: Kept) -> Iterator[None]:
+    def _holding(self, kept: HeldCheckpoint) -> Iterator[None]:
         self._in_use.append(kept)
         try:
             yield
@@ -260,7 +260,7 @@ class LiveCheckpoints:
             if kept.info.id not in self._kept and kept not in self._in_use:
                 keep(self._forget_quietly(kept))
 
-    async def roll_back_within_turn(self, kept: Kept, context: LiveContext) -> None:
+    async def roll_back_within_turn(self, kept: HeldCheckpoint, context: LiveContext) -> None:
         """Rolls back, for the holder of the context's turn.
 
         Raises:
@@ -282,7 +282,7 @@ class LiveCheckpoints:
 
         self._sandbox.recorder.go_back(context.info.id, kept.mark)
 
-    async def _go_back(self, kept: Kept, context: LiveContext) -> None:
+    async def _go_back(self, kept: HeldCheckpoint, context: LiveContext) -> None:
         # Held here, because its caller may have been cancelled.
         with self._holding(kept):
             try:
@@ -293,7 +293,7 @@ class LiveCheckpoints:
                     hint="go back to it again; without that, the next code runs in a fresh context",
                 ) from None
 
-    async def put_files_back(self, kept: Kept) -> None:
+    async def put_files_back(self, kept: HeldCheckpoint) -> None:
         """Restores the files to their state at a checkpoint, and leaves the contexts as they are."""
         await self.snapshots.put_back(kept.snapshot, self.pids())
 
@@ -315,7 +315,7 @@ class LiveCheckpoints:
             # It is not listed any more, so nothing else would release it.
             await complete(self.forget(kept))
 
-    async def forget(self, kept: Kept) -> None:
+    async def forget(self, kept: HeldCheckpoint) -> None:
         """Ends a checkpoint's process and releases its files."""
         await self._end(kept.line)
         await self.snapshots.drop(kept.snapshot)
@@ -360,7 +360,7 @@ class LiveCheckpoints:
         """Returns the pids, as seen inside the sandbox, of processes that wait for the host."""
         return [pid for pid in (process.link.pid, *self.pids()) if pid is not None]
 
-    def _find(self, checkpoint_id: str) -> Kept:
+    def _find(self, checkpoint_id: str) -> HeldCheckpoint:
         kept = self._kept.get(checkpoint_id)
 
         if kept is not None:
@@ -372,12 +372,12 @@ class LiveCheckpoints:
 
         raise CheckpointNotFoundError(checkpoint_id=checkpoint_id)
 
-    def _lost(self, kept: Kept) -> CheckpointLostError:
+    def _lost(self, kept: HeldCheckpoint) -> CheckpointLostError:
         # The rollback that uses it releases it in the end.
         self._kept.pop(kept.info.id, None)
         return CheckpointLostError(checkpoint_id=kept.info.id)
 
-    async def _forget_quietly(self, kept: Kept) -> None:
+    async def _forget_quietly(self, kept: HeldCheckpoint) -> None:
         with suppress(FumehoodError, InitGoneError):
             await self.forget(kept)
 
@@ -390,7 +390,7 @@ class LiveCheckpoints:
             await self._sandbox.signal_context(line.pid, signal.SIGKILL)
 
 
-def _note_parent(kept: Kept, before: Kept | None) -> None:
+def _note_parent(kept: HeldCheckpoint, before: HeldCheckpoint | None) -> None:
     """Sets the parent of a new checkpoint, unless the context got a fresh process since the previous checkpoint."""
     if before is not None and before.conversation == kept.conversation:
         kept.info = replace(kept.info, parent_checkpoint_id=before.info.id)

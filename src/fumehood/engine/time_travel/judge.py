@@ -20,7 +20,7 @@ from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, ContextStartError
 from fumehood.engine.contexts.runner import has_exited
 from fumehood.engine.contexts.usage import ProcessMeter
-from fumehood.engine.time_travel.checkpoints import Kept, LiveCheckpoints
+from fumehood.engine.time_travel.checkpoints import HeldCheckpoint, LiveCheckpoints
 from fumehood.engine.time_travel.program_cases import ProgramCases
 from fumehood.errors import CheckpointError
 from fumehood.values.events import Event
@@ -176,7 +176,7 @@ class Judge:
 
     async def _run_all(
         self,
-        kept: Kept,
+        kept: HeldCheckpoint,
         request: JudgeRequest,
         programs: ProgramCases | None,
         workers: list[asyncio.Task[None]],
@@ -191,7 +191,7 @@ class Judge:
     def _processors(self) -> int:
         return max(1, round(self._sandbox.limits.cpu_cores or os.cpu_count() or 1))
 
-    async def _prepare(self, source: str) -> Kept:
+    async def _prepare(self, source: str) -> HeldCheckpoint:
         """Makes the checkpoint of a Python program; it includes the files."""
         context = LiveContext(self._sandbox, ContextInfo(id="judge", language="python", cwd=HOME_PATH))
         code = _PREPARE.format(source=source.removeprefix("\ufeff"))
@@ -209,14 +209,14 @@ class Judge:
         finally:
             await context.kill()
 
-    async def _take(self, context: LiveContext, process: ContextProcess) -> Kept:
+    async def _take(self, context: LiveContext, process: ContextProcess) -> HeldCheckpoint:
         """Makes the checkpoint and ends its context in one task, so that a cancellation in between loses nothing."""
         kept = await self._checkpoints.take_within_turn(context, process)
         await context.kill()
         return kept
 
     async def _work(
-        self, kept: Kept, request: JudgeRequest, cases: _Cases, programs: ProgramCases | None
+        self, kept: HeldCheckpoint, request: JudgeRequest, cases: _Cases, programs: ProgramCases | None
     ) -> None:
         while cases.waiting:
             number, stdin = cases.waiting.popleft()
@@ -238,7 +238,7 @@ class Judge:
 
         cases.workers -= 1
 
-    async def _run_case(self, kept: Kept, request: JudgeRequest, stdin: str) -> CaseRun | None:
+    async def _run_case(self, kept: HeldCheckpoint, request: JudgeRequest, stdin: str) -> CaseRun | None:
         """Runs a case; returns None when no process can be made for it."""
         info = ContextInfo(id="judge", language="python", cwd=HOME_PATH)
         # Several cases run at once: the usage of the whole sandbox is useless for one of them.
@@ -261,7 +261,7 @@ class Judge:
             await context.kill()
 
     async def _tidy_up(
-        self, workers: list[asyncio.Task[None]], kept: Kept, programs: ProgramCases | None
+        self, workers: list[asyncio.Task[None]], kept: HeldCheckpoint, programs: ProgramCases | None
     ) -> None:
         await cancel_and_wait(*workers)
 

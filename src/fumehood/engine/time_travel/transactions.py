@@ -16,7 +16,7 @@ from typing import Any
 from fumehood import failpoints
 from fumehood.engine.contexts.context import LiveContext
 from fumehood.engine.contexts.process import ContextProcess, ContextStartError
-from fumehood.engine.time_travel.checkpoints import Kept, LiveCheckpoints
+from fumehood.engine.time_travel.checkpoints import HeldCheckpoint, LiveCheckpoints
 from fumehood.errors import CheckpointError, CheckpointLostError
 from fumehood.values.events import CommitRequestEvent, Event
 from fumehood.values.execution import ChangedFile, Changes, Execution, Transaction
@@ -97,7 +97,9 @@ class Transactions:
         changes = Changes(variables=variables, files=changed_files(found), more_files=found["more"])
         return replace(execution, changes=changes)
 
-    async def _changes(self, request: ExecuteRequest, kept: Kept, execution: Execution) -> Changes | None:
+    async def _changes(
+        self, request: ExecuteRequest, kept: HeldCheckpoint, execution: Execution
+    ) -> Changes | None:
         if not request.ask_commit and not request.tell_changes:
             return None
 
@@ -122,7 +124,7 @@ class Transactions:
         finally:
             del self._decisions[execution.id]
 
-    async def _undo(self, context: LiveContext, kept: Kept) -> bool:
+    async def _undo(self, context: LiveContext, kept: HeldCheckpoint) -> bool:
         """Restores state and files; returns False if the variables could not be restored."""
         try:
             await self._checkpoints.roll_back_within_turn(kept, context)

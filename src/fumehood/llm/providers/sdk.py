@@ -181,7 +181,7 @@ def _retry_after(response: object) -> float | None:
     return None
 
 
-class Answer(Protocol):
+class StreamedAnswer(Protocol):
     """Assembles the events of a stream."""
 
     def add(self, event: Any) -> list[Written]:
@@ -282,5 +282,5 @@ class SdkProvider(ABC):
         """Sends the request; returns the SDK's stream."""
 
     @abstractmethod
-    def _answer(self, speaker: Speaker, tool: str) -> Answer:
+    def _answer(self, speaker: Speaker, tool: str) -> StreamedAnswer:
         """Returns an assembler for the events of one answer."""

@@ -22,11 +22,11 @@ from fumehood.llm.costs import AgentUsage
 from fumehood.llm.events import (
     AgentEvent,
     Answer,
-    Cell,
     CellFinished,
     CellStarted,
     CodeWritten,
     FileUploaded,
+    ModelCell,
     OutputWritten,
     ResultShown,
     TextWritten,
@@ -241,7 +241,7 @@ class ChatScreen:
         for saved in save_pictures([result], into=self._folder, stem="figure"):
             self.say(f"image: {saved.path}")
 
-    def _finish_cell(self, cell: Cell) -> None:
+    def _finish_cell(self, cell: ModelCell) -> None:
         self.end_line()
         execution = cell.result.execution
 

@@ -31,7 +31,7 @@ from fumehood.runtimes.landlock.plan import (
     readable_paths,
     template_python,
 )
-from fumehood.runtimes.landlock.spawner import LandlockSpawner, Place
+from fumehood.runtimes.landlock.spawner import LandlockSpawner, SandboxFolders
 from fumehood.runtimes.launcher_client import launch_fault, read_report, until_ended
 from fumehood.runtimes.linux.control_groups import CGROUP_PREFIX
 from fumehood.runtimes.linux.machine import LinuxRoom
@@ -117,7 +117,7 @@ class LandlockRuntime(Runtime):
         ids: users.IdPlan | None = None
         given_up = threading.Event()
 
-        def make_place() -> Place:
+        def make_place() -> SandboxFolders:
             try:
                 return self._place(template, folder, ids)
             finally:
@@ -139,7 +139,7 @@ class LandlockRuntime(Runtime):
 
             raise
 
-    def _place(self, template: Template, folder: str, ids: users.IdPlan | None) -> Place:
+    def _place(self, template: Template, folder: str, ids: users.IdPlan | None) -> SandboxFolders:
         # Guests of another user must be able to search it; only our user can list it.
         os.chmod(folder, 0o711)  # noqa: S103
         code, rooms = os.path.join(folder, "code"), os.path.join(folder, "rooms")
@@ -150,7 +150,7 @@ class LandlockRuntime(Runtime):
         if ids is not None:
             os.chown(rooms, _user_of(ids), _user_of(ids))
 
-        return Place(
+        return SandboxFolders(
             rooms=rooms,
             readable=readable_paths(template, read_environment(template), code),
             files=template.files,
@@ -159,7 +159,7 @@ class LandlockRuntime(Runtime):
             envs=plain_environment(template),
         )
 
-    async def _started(self, template: Template, folder: str, place: Place) -> LandlockSpawner:
+    async def _started(self, template: Template, folder: str, place: SandboxFolders) -> LandlockSpawner:
         # A user that owns files of the host must not change what Landlock does not restrict: modes, times and
         # attributes.
         guests, ours = (
@@ -235,7 +235,12 @@ class _Launcher:
     """A started launcher that has not reported its launch yet."""
 
     def __init__(
-        self, template: Template, folder: str, place: Place, zygote_end: socket.socket, program: bytes
+        self,
+        template: Template,
+        folder: str,
+        place: SandboxFolders,
+        zygote_end: socket.socket,
+        program: bytes,
     ) -> None:
         # What is passed on is closed here in any case; the rest only if no launcher could be started.
         with ExitStack() as passed, ExitStack() as kept:
@@ -272,7 +277,7 @@ class _Launcher:
             kept.pop_all()
 
     @staticmethod
-    def _plan(template: Template, folder: str, place: Place) -> dict[str, Any]:
+    def _plan(template: Template, folder: str, place: SandboxFolders) -> dict[str, Any]:
         user = None if place.ids is None else _user_of(place.ids)
         return {
             "argv": [template_python(template), "-B", "-c", _ZYGOTE],

@@ -39,7 +39,7 @@ _ANSWERS_FOR_A_SANDBOX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SandboxFolders:
     """The folders of a template's sandboxes on the host.
 
     Attributes:
@@ -62,7 +62,9 @@ class Place:
 class LandlockSpawner(KeptSpawner[LandlockGuest], LandlockGuestSpawner):
     """Makes guests from one zygote."""
 
-    def __init__(self, zygote: socket.socket, launcher: subprocess.Popen[bytes], place: Place) -> None:
+    def __init__(
+        self, zygote: socket.socket, launcher: subprocess.Popen[bytes], place: SandboxFolders
+    ) -> None:
         super().__init__(launcher)
         self.guest_envs = place.envs
         self.host_pidfd = os.pidfd_open(os.getpid())

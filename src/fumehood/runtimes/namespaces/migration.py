@@ -169,7 +169,7 @@ async def _lead_over(
 
         async with target as there, _in_time():
             with _opened(there.init_pid) as namespaces:
-                place = Place(namespaces, there.init_pid, there.has_migrators, there.cgroup_fds)
+                place = MigrationPlace(namespaces, there.init_pid, there.has_migrators, there.cgroup_fds)
                 moved = await _enter(migrator, held_by, source.origin, place)
     except ForkError:
         # The caller of the other fork has killed it: either of the two may be the first to fail.
@@ -188,7 +188,7 @@ async def _lead_over(
     return moved, leaving
 
 
-async def _enter(migrator: int, held_by: int, origin: RefusedCalls, place: Place) -> int:
+async def _enter(migrator: int, held_by: int, origin: RefusedCalls, place: MigrationPlace) -> int:
     while True:
         # Registered before the process is released, because it may call again at once.
         waits = origin.expect_migrator(migrator, again=True)
@@ -412,7 +412,7 @@ _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_S
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MigrationPlace:
     """The destination of a migrating process.
 
     Attributes:
@@ -465,7 +465,7 @@ class _Puppet:
         return self._held.lay(content)
 
 
-def enter(pid: int, origin: RefusedCalls, place: Place) -> int | None:
+def enter(pid: int, origin: RefusedCalls, place: MigrationPlace) -> int | None:
     """Makes a blocked process enter namespaces, become the guest's user there without capabilities, and fork.
 
     Args:
@@ -507,7 +507,7 @@ def _as_fork_error(step: str, error: OSError) -> ForkError:
     return ForkError.from_errno(step, error.errno or 0)
 
 
-def _lead(puppet: _Puppet, place: Place) -> list[int]:
+def _lead(puppet: _Puppet, place: MigrationPlace) -> list[int]:
     """Makes the process carry out all calls of the migration in order.
 
     Returns the numbers of the lent descriptors, now closed.
@@ -568,7 +568,7 @@ def _zeros(count: int) -> Iterator[int]:
         os.close(fd)
 
 
-def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
+def _divide(held: HeldProcess, place: MigrationPlace, lent: Sequence[int]) -> int:
     """Makes the traced process fork the process that continues as the context; returns a pidfd of the new process.
 
     A process started in a PID namespace from outside has its parent outside. So an intermediate process forks the final
@@ -602,7 +602,7 @@ def _divide(held: HeldProcess, place: Place, lent: Sequence[int]) -> int:
     return pidfd
 
 
-def _check(pid: int, place: Place, lent: Sequence[int]) -> None:
+def _check(pid: int, place: MigrationPlace, lent: Sequence[int]) -> None:
     """Checks by the kernel's data where a traced process is, under which ids, and with which rights."""
     for name, fd in place.namespaces.items():
         if not os.path.samestat(os.stat(f"/proc/{pid}/ns/{name}"), os.fstat(fd)):

@@ -480,7 +480,7 @@ def _policy_file(policy: str) -> Iterator[str]:
         yield str(file)
 
 
-def _missing_layer() -> probe.Layer | None:
+def _missing_layer() -> probe.ProbedLayer | None:
     """Returns the required layer that is missing, by trying each alone: more precise than the step that failed."""
     try:
         layers = probe.probe()
@@ -496,13 +496,13 @@ def doctor() -> list[dict[str, str]]:
     return [layer.to_dict() for layer in (*layers, _level(layers))]
 
 
-def _level(layers: list[probe.Layer]) -> probe.Layer:
+def _level(layers: list[probe.ProbedLayer]) -> probe.ProbedLayer:
     """Returns the strongest level that sandboxes can reach here, according to the layers."""
     required = [layer for layer in layers if layer.need == "required" and layer.state == "missing"]
     missing = [layer.name for layer in required if not layer.cause]
 
     if not missing:
-        return probe.Layer(
+        return probe.ProbedLayer(
             _LEVEL, "there", "advice", "namespaces: what a sandbox gets unless it names another"
         )
 
@@ -510,9 +510,11 @@ def _level(layers: list[probe.Layer]) -> probe.Layer:
     why = landlock_fence.why_impossible() or _why_root_stays()
 
     if why is not None:
-        return probe.Layer(_LEVEL, "missing", "advice", f"none; {lacks}; landlock-only: {why}", _GET_LEVEL)
+        return probe.ProbedLayer(
+            _LEVEL, "missing", "advice", f"none; {lacks}; landlock-only: {why}", _GET_LEVEL
+        )
 
-    return probe.Layer(
+    return probe.ProbedLayer(
         _LEVEL, "degraded", "advice", f"landlock-only, for those who name it; {lacks}", _GET_LEVEL
     )
 

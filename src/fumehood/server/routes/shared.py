@@ -41,7 +41,7 @@ from fumehood.server.services import Services, stores_of
 from fumehood.server.shared_records import SharedConnection, SharedEntry
 from fumehood.server.shared_sandbox import SharedSandbox
 from fumehood.server.shares import ANSWER_SECONDS, FILE_SECONDS, share_token_of
-from fumehood.storage.shares import Share
+from fumehood.storage.shares import StoredShare
 from fumehood.values.json_text import json_bytes
 from fumehood.values.looking import MAX_CELLS, MAX_LISTED, VariablePage
 
@@ -124,7 +124,7 @@ async def _large_answer(value: object, request: Request) -> Response:
     return Download(first, pieces, headers, until_over=over)
 
 
-async def shared_answer(services: Services, share: Share) -> SharedSandboxAnswer:
+async def shared_answer(services: Services, share: StoredShare) -> SharedSandboxAnswer:
     """Returns the description of a share and its sandbox for a reader."""
     principal = await services.shares.key_of(share)
     state: SharedState = "ended"
@@ -308,7 +308,7 @@ async def shared_events(reader: Reader, share_id: _ShareId, request: Request) ->
     )
 
 
-class Follow(Body):
+class FollowShared(Body):
     """The message by which a page begins to follow events, from now on; the same as on `/v1/watch`."""
 
     op: Literal["follow", "leave"]
@@ -370,7 +370,7 @@ class _Socket:
             text = message.get("text") or ""
 
             try:
-                asked = Follow.model_validate_json(text[: _MAX_MESSAGE_CHARACTERS + 1])
+                asked = FollowShared.model_validate_json(text[: _MAX_MESSAGE_CHARACTERS + 1])
             except ValidationError:
                 allowed = '{"op": "follow", "id"} or {"op": "leave", "id"}'
                 error = InvalidArgumentError(field="message", value="this text", allowed=allowed)

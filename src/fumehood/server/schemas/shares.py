@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, Field
 
 from fumehood.server.schemas.base import Body, Name
-from fumehood.storage.shares import Share, as_datetime
+from fumehood.storage.shares import StoredShare, as_datetime
 from fumehood.values.sandbox import SandboxInfo
 from fumehood.values.shares import DAY_SECONDS, LONGEST_SHARE_SECONDS, SHORTEST_SHARE_SECONDS, SharedPart
 
@@ -61,7 +61,7 @@ class ShareAnswer(BaseModel):
     readers: int = Field(description="How many follow it now.")
 
     @classmethod
-    def of(cls, share: Share, readers: int) -> ShareAnswer:
+    def of(cls, share: StoredShare, readers: int) -> ShareAnswer:
         """Makes it from the stored one."""
         return cls.model_validate(_fields(share, readers))
 
@@ -106,7 +106,7 @@ class SharedSandboxAnswer(BaseModel):
 
     @classmethod
     def of(
-        cls, share: Share, readers: int, state: SharedState, reason: str, info: SandboxInfo | None
+        cls, share: StoredShare, readers: int, state: SharedState, reason: str, info: SandboxInfo | None
     ) -> SharedSandboxAnswer:
         """Makes it from the stored share and its sandbox; the latter is None after its end."""
         names = cls.model_fields.keys() & _fields(share, readers).keys()
@@ -127,7 +127,7 @@ class OpenedShare(BaseModel):
     share: SharedSandboxAnswer
 
 
-def _fields(share: Share, readers: int) -> dict[str, object]:
+def _fields(share: StoredShare, readers: int) -> dict[str, object]:
     return {
         **{name: getattr(share, name) for name in share.__dataclass_fields__},
         "shows": list(share.shows),

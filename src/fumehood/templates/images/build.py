@@ -18,14 +18,16 @@ from fumehood.templates.images.pull import pull
 from fumehood.templates.images.reference import read_reference
 from fumehood.templates.images.step_group import why_not
 from fumehood.templates.images.step_layers import Brought, StepLayers
-from fumehood.templates.images.workbench import StageState, Workbench
+from fumehood.templates.images.workbench import BuildWorkbench, StageState
 
 _UPLOAD = "upload:"
 # Stands for the template as the base of a build; no image can have this name.
 NO_IMAGE = ":template:"
 
 
-def build_image(dockerfile: Dockerfile, name: str, bench: Workbench) -> tuple[ImageConfig, tuple[str, ...]]:
+def build_image(
+    dockerfile: Dockerfile, name: str, bench: BuildWorkbench
+) -> tuple[ImageConfig, tuple[str, ...]]:
     """Builds the last stage and the stages that it needs; returns its configuration and its layers, the lowest first.
 
     Args:
@@ -52,7 +54,7 @@ def build_image(dockerfile: Dockerfile, name: str, bench: Workbench) -> tuple[Im
 
 
 class _Build:
-    def __init__(self, dockerfile: Dockerfile, name: str, bench: Workbench) -> None:
+    def __init__(self, dockerfile: Dockerfile, name: str, bench: BuildWorkbench) -> None:
         self._dockerfile = dockerfile
         self._name = name
         self._bench = bench
@@ -204,7 +206,7 @@ class _Build:
         )
 
 
-def _named(instruction: str, image: str, bench: Workbench) -> str:
+def _named(instruction: str, image: str, bench: BuildWorkbench) -> str:
     """Returns the image that an instruction names; refuses one on this machine's disk unless the caller named it."""
     is_callers = image == bench.image or image in bench.arguments.values()
 
@@ -219,7 +221,7 @@ def _named(instruction: str, image: str, bench: Workbench) -> str:
     return image
 
 
-def _pulled(bench: Workbench, base: str) -> StageState:
+def _pulled(bench: BuildWorkbench, base: str) -> StageState:
     reference = read_reference(base)
     has_login = reference.kind == "registry" and bench.logins.find(reference.place) is not None
     bench.say(f"pulling {base}{f' with your login at {reference.place}' if has_login else ''}")
@@ -228,7 +230,7 @@ def _pulled(bench: Workbench, base: str) -> StageState:
     return StageState(layers=layers, config=image.config)
 
 
-def _empty(bench: Workbench) -> str:
+def _empty(bench: BuildWorkbench) -> str:
     """Returns the key of the empty layer (`FROM scratch`), which is stored on its first use."""
     key = layer_key("empty")
 
@@ -239,5 +241,5 @@ def _empty(bench: Workbench) -> str:
     return key
 
 
-def _given(bench: Workbench, names: Mapping[str, str]) -> dict[str, str]:
+def _given(bench: BuildWorkbench, names: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in bench.arguments.items() if name in names}

@@ -21,7 +21,7 @@ from fumehood.templates.guest_code import guest_code, guest_code_digest
 from fumehood.templates.images.interpreters import Found, readable
 from fumehood.templates.images.jailed import image_ids
 from fumehood.templates.images.layers import LayerStore, NewLayer, layer_key
-from fumehood.templates.images.steps import Program, StepRules, run_program
+from fumehood.templates.images.steps import ImageProgram, StepRules, run_program
 from fumehood.templates.recipe import Workshop
 from fumehood.values.guest_paths import GUEST_PACKAGES_PATH, IMAGE_PACKAGES_PATH
 from fumehood.values.image import BYTECODE_OF_GUEST, BYTECODE_OF_IMAGE, BYTECODE_OF_PACKAGES
@@ -158,7 +158,7 @@ def _compiled(python: Found, folders: Sequence[str], workshop: Workshop) -> Said
         is_too_large=said.is_too_large,
         limits=_LIMITS,
     )
-    outcome = run_program(folders, None, Program(argv=argv, envs=envs), rules, said.hear)
+    outcome = run_program(folders, None, ImageProgram(argv=argv, envs=envs), rules, said.hear)
 
     if outcome.status == 0:
         said.read()

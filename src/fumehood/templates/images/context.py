@@ -22,7 +22,7 @@ _CHUNK_BYTES = 1 << 20
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 
-class Context:
+class BuildContext:
     """The folder with the files of a build.
 
     Args:

@@ -22,7 +22,7 @@ _HUB_NAMES = ("https://index.docker.io/v1/", "index.docker.io", DOCKER_HUB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
+class RegistryLogin:
     """The credentials for a registry: a user with a password, or an identity token.
 
     Attributes:
@@ -42,7 +42,7 @@ class Login:
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
 
 
-class Logins:
+class RegistryLogins:
     """Finds the login of a registry.
 
     Args:
@@ -53,7 +53,7 @@ class Logins:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
 
-    def find(self, registry: str) -> Login | None:
+    def find(self, registry: str) -> RegistryLogin | None:
         """Returns the login of a registry, or None; the first file that lists the registry is used."""
         names = (
             _HUB_NAMES
@@ -111,18 +111,18 @@ def _parsed(text: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _login(entry: object) -> Login | None:
+def _login(entry: object) -> RegistryLogin | None:
     if not isinstance(entry, dict):
         return None
 
     user, password = entry.get("username"), entry.get("password")
 
     if isinstance(user, str) and isinstance(password, str) and user:
-        return Login(user=user, password=password)
+        return RegistryLogin(user=user, password=password)
 
     try:
         user, colon, password = base64.b64decode(str(entry.get("auth", ""))).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         return None
 
-    return Login(user=user, password=password.rstrip("\0")) if colon else None
+    return RegistryLogin(user=user, password=password.rstrip("\0")) if colon else None

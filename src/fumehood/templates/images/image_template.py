@@ -24,7 +24,7 @@ from fumehood.templates.images.interpreters import (
 )
 from fumehood.templates.images.jailed import compiled_policy, image_ids, jailed
 from fumehood.templates.images.layers import LayerInfo, LayerStore, layer_key
-from fumehood.templates.images.steps import Program, StepRules, run_program
+from fumehood.templates.images.steps import ImageProgram, StepRules, run_program
 from fumehood.templates.images.workbench import Base
 from fumehood.templates.recipe import Workshop
 from fumehood.values.guest_paths import DATA_PATH, HOME_PATH
@@ -245,7 +245,7 @@ def _own_python(
             said.extend(data[: _MOST_SAID - len(said)])
 
         # Without the image's environment variables, like the template's own processes.
-        program = Program(argv=[path, "-I", "-c", PROBE], envs={"PATH": USUAL_PATH, "LANG": "C.UTF-8"})
+        program = ImageProgram(argv=[path, "-I", "-c", PROBE], envs={"PATH": USUAL_PATH, "LANG": "C.UTF-8"})
         rules = StepRules(
             ids=image_ids(workshop.template), network=Network(), seconds=_PROBE_SECONDS, limits=_PROBE_LIMITS
         )

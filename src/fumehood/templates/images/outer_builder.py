@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fumehood.errors import InvalidArgumentError, TemplateStoreError
-from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.credentials import RegistryLogins
 from fumehood.templates.images.description import ImageConfig
 from fumehood.templates.images.layers import LayerStore, layer_key
 from fumehood.templates.images.pull import pull
@@ -140,7 +140,7 @@ def build_outside(
             argv, envs = emulated_root.command(argv), {**_ONE_ID, **envs}
 
         _run(argv, {**os.environ, **envs}, template, say)
-        image = pull(read_reference(result), store, Logins({}), say=say)
+        image = pull(read_reference(result), store, RegistryLogins({}), say=say)
 
     return image.config, tuple(layer_key("sha256", layer.diff_id) for layer in image.layers)
 

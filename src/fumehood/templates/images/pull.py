@@ -18,7 +18,7 @@ from http.client import HTTPException
 from typing import Any
 
 from fumehood.errors import ImageDamagedError, ImageError, TemplateStoreError
-from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.credentials import RegistryLogins
 from fumehood.templates.images.description import ImageDescription, ImageSource, LayerBlob, describe
 from fumehood.templates.images.jailed import Jailed, compiled_policy, image_ids, jailed
 from fumehood.templates.images.layers import LayerInfo, LayerStore, layer_key
@@ -37,7 +37,7 @@ _SHOWN = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class UnpackBounds:
     """The bounds on the content of an image.
 
     Attributes:
@@ -55,7 +55,7 @@ class Bounds:
 
 
 @contextmanager
-def open_source(reference: Reference, logins: Logins) -> Iterator[ImageSource]:
+def open_source(reference: Reference, logins: RegistryLogins) -> Iterator[ImageSource]:
     """Opens the registry, folder or archive that a reference names."""
     if reference.kind == "docker-archive":
         with closing(ArchiveSource(reference)) as archive:
@@ -67,7 +67,12 @@ def open_source(reference: Reference, logins: Logins) -> Iterator[ImageSource]:
 
 
 def pull(
-    reference: Reference, store: LayerStore, logins: Logins, *, say: Say, bounds: Bounds | None = None
+    reference: Reference,
+    store: LayerStore,
+    logins: RegistryLogins,
+    *,
+    say: Say,
+    bounds: UnpackBounds | None = None,
 ) -> ImageDescription:
     """Stores all layers of an image and returns its description; the caller keeps the store in use.
 
@@ -75,7 +80,7 @@ def pull(
         ImageError: The image cannot be read, does not match its digests, or is refused.
         TemplateStoreError: This machine cannot hold images.
     """
-    bounds = bounds or Bounds()
+    bounds = bounds or UnpackBounds()
     ids = image_ids(reference.text)
 
     with open_source(reference, logins) as source:
@@ -83,7 +88,12 @@ def pull(
 
 
 def _pull_from(
-    source: ImageSource, reference: Reference, store: LayerStore, ids: users.IdPlan, bounds: Bounds, say: Say
+    source: ImageSource,
+    reference: Reference,
+    store: LayerStore,
+    ids: users.IdPlan,
+    bounds: UnpackBounds,
+    say: Say,
 ) -> ImageDescription:
     image = describe(source, reference)
     count = len(image.layers)
@@ -124,7 +134,7 @@ def _fetch(
     layer: LayerBlob,
     store: LayerStore,
     ids: users.IdPlan,
-    bounds: Bounds,
+    bounds: UnpackBounds,
 ) -> LayerInfo:
     with store.making(ids.uid_map[0][1]) as made:
         plan = {
@@ -159,7 +169,7 @@ def _fetch(
     return info
 
 
-def _most_bytes(layer: LayerBlob, bounds: Bounds) -> int:
+def _most_bytes(layer: LayerBlob, bounds: UnpackBounds) -> int:
     if layer.compression == "none" or not layer.size_bytes:
         return bounds.max_bytes
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 from fumehood.errors import ImageAccessError, ImageError, ImageNotFoundError
-from fumehood.templates.images.credentials import Login
+from fumehood.templates.images.credentials import RegistryLogin
 from fumehood.templates.images.reference import DOCKER_HUB, Reference
 
 MANIFEST_TYPES = (
@@ -51,7 +51,7 @@ class RegistrySource:
     def __init__(
         self,
         reference: Reference,
-        login: Login | None,
+        login: RegistryLogin | None,
         seconds: tuple[float, float] = (_SECONDS, _PULL_SECONDS),
     ) -> None:
         host = "registry-1.docker.io" if reference.place == DOCKER_HUB else reference.place

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from fumehood.errors import InvalidArgumentError
 from fumehood.templates.guest_code import guest_code_digest
 from fumehood.templates.images.build import NO_IMAGE, build_image
-from fumehood.templates.images.context import Context
-from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.context import BuildContext
+from fumehood.templates.images.credentials import RegistryLogins
 from fumehood.templates.images.description import ImageConfig, describe
 from fumehood.templates.images.dockerfile import Dockerfile, Instruction, read_dockerfile
 from fumehood.templates.images.image_template import make_root
@@ -25,7 +25,7 @@ from fumehood.templates.images.layers import LayerStore, layer_key
 from fumehood.templates.images.outer_builder import OuterBuild, build_outside, check_builder
 from fumehood.templates.images.pull import open_source, pull
 from fumehood.templates.images.reference import read_reference
-from fumehood.templates.images.workbench import Base, StepLimits, Workbench
+from fumehood.templates.images.workbench import Base, BuildWorkbench, StepLimits
 from fumehood.templates.recipe import FILES, Made, Say, Source, Workshop
 from fumehood.values.network import Network
 
@@ -70,7 +70,7 @@ class ImageOrder:
         """Whether an image is given, in any of these ways."""
         return any(one is not None for one in (self.image, self.dockerfile, self.template))
 
-    def source(self, store: LayerStore, logins: Logins) -> Source:
+    def source(self, store: LayerStore, logins: RegistryLogins) -> Source:
         """Returns the source that makes the image.
 
         Raises:
@@ -94,7 +94,7 @@ class ImageOrder:
             return OuterSource(self._outer_build(self.builder), store)
 
         if self.image is not None and not self.steps and not self.apt and not self.instructions:
-            return ImageSource(self.image, store, logins)
+            return ReferencedImage(self.image, store, logins)
 
         name, text, context = self._text()
         settings = BuildSettings(
@@ -260,12 +260,17 @@ class DockerfileSource(_BuiltSource):
     """
 
     def __init__(
-        self, dockerfile: Dockerfile, name: str, store: LayerStore, logins: Logins, settings: BuildSettings
+        self,
+        dockerfile: Dockerfile,
+        name: str,
+        store: LayerStore,
+        logins: RegistryLogins,
+        settings: BuildSettings,
     ) -> None:
         super().__init__(store)
         self._dockerfile = dockerfile
         self._name = name
-        self._context = Context(settings.context)
+        self._context = BuildContext(settings.context)
         self._logins = logins
         self._settings = settings
 
@@ -276,7 +281,7 @@ class DockerfileSource(_BuiltSource):
             TemplateStoreError: A step failed.
             ImageError: A base image cannot be pulled.
         """
-        bench = Workbench(
+        bench = BuildWorkbench(
             template=name,
             store=self._store,
             context=self._context,
@@ -293,7 +298,7 @@ class DockerfileSource(_BuiltSource):
         self._built = build_image(self._dockerfile, self._name, bench)
 
 
-class ImageSource(Source):
+class ReferencedImage(Source):
     """An image.
 
     Args:
@@ -305,7 +310,7 @@ class ImageSource(Source):
         InvalidArgumentError: The reference is invalid.
     """
 
-    def __init__(self, image: str, store: LayerStore, logins: Logins) -> None:
+    def __init__(self, image: str, store: LayerStore, logins: RegistryLogins) -> None:
         self._reference = read_reference(image)
         self._store = store
         self._logins = logins

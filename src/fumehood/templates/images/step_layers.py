@@ -26,8 +26,8 @@ from fumehood.templates.images.dockerfile import Instruction, expand, program
 from fumehood.templates.images.image_template import USUAL_PATH, survey
 from fumehood.templates.images.jailed import compiled_policy, jailed
 from fumehood.templates.images.layers import LayerInfo, NewLayer, delete_tree, layer_key
-from fumehood.templates.images.steps import Outcome, Program, StepRules, run_program
-from fumehood.templates.images.workbench import Say, StageState, StepLimits, Workbench
+from fumehood.templates.images.steps import ImageProgram, ProgramOutcome, StepRules, run_program
+from fumehood.templates.images.workbench import BuildWorkbench, Say, StageState, StepLimits
 from fumehood.text import visible_line
 from fumehood_jail import users
 
@@ -65,7 +65,7 @@ class StepLayers:
         bench: The data that the steps share.
     """
 
-    def __init__(self, name: str, bench: Workbench) -> None:
+    def __init__(self, name: str, bench: BuildWorkbench) -> None:
         self._name = name
         self._bench = bench
         self._users: dict[tuple[str, str], dict[str, Any]] = {}
@@ -83,12 +83,14 @@ class StepLayers:
         key = layer_key("step", *state.layers, "RUN", *argv, str(sorted(envs.items())), cwd, str(ids))
 
         def make(made: NewLayer) -> None:
-            started = Program(argv=argv, envs=envs, cwd=cwd, uid=ids[0], gid=ids[1], groups=ids[2:])
+            started = ImageProgram(argv=argv, envs=envs, cwd=cwd, uid=ids[0], gid=ids[1], groups=ids[2:])
             self._run_in(made, started, state, instruction)
 
         self._step(key, instruction, state, place, make)
 
-    def _run_in(self, made: NewLayer, started: Program, state: StageState, instruction: Instruction) -> None:
+    def _run_in(
+        self, made: NewLayer, started: ImageProgram, state: StageState, instruction: Instruction
+    ) -> None:
         bench, lines = self._bench, _Lines(self._bench.say)
         rules = StepRules(
             ids=bench.ids,
@@ -442,7 +444,7 @@ class _Watch:
         return size > self._max_bytes
 
 
-def _why(outcome: Outcome, limits: StepLimits) -> str:
+def _why(outcome: ProgramOutcome, limits: StepLimits) -> str:
     if outcome.is_heavy:
         return f"took more than {limits.memory_bytes / (1 << 30):.3g} GiB of memory"
 

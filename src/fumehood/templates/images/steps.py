@@ -40,7 +40,7 @@ _MAX_CONNECTIONS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ImageProgram:
     """A program of an image.
 
     Attributes:
@@ -61,7 +61,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ProgramOutcome:
     """The outcome of a program.
 
     Attributes:
@@ -101,10 +101,10 @@ class StepRules:
 def run_program(
     layers: Sequence[str],
     made: NewLayer | None,
-    program: Program,
+    program: ImageProgram,
     rules: StepRules,
     hear: Callable[[bytes], None],
-) -> Outcome:
+) -> ProgramOutcome:
     """Runs a program to its end.
 
     Args:
@@ -170,7 +170,9 @@ def run_program(
         return replace(outcome, is_heavy=group.has_killed())
 
 
-def _follow(process: subprocess.Popen[bytes], rules: StepRules, hear: Callable[[bytes], None]) -> Outcome:
+def _follow(
+    process: subprocess.Popen[bytes], rules: StepRules, hear: Callable[[bytes], None]
+) -> ProgramOutcome:
     assert process.stdout is not None
     fd = process.stdout.fileno()
     deadline = time.monotonic() + rules.seconds
@@ -183,20 +185,20 @@ def _follow(process: subprocess.Popen[bytes], rules: StepRules, hear: Callable[[
             data = os.read(fd, _OUTPUT_BYTES)
 
             if not data:
-                return Outcome(status=process.wait())
+                return ProgramOutcome(status=process.wait())
 
             hear(data)
         elif process.poll() is not None:
-            return Outcome(status=process.returncode)
+            return ProgramOutcome(status=process.returncode)
 
         # Also while it writes without a pause.
         if time.monotonic() >= next_look:
             next_look = time.monotonic() + _POLL_SECONDS
 
             if rules.is_too_large():
-                return Outcome(status=-1, is_large=True)
+                return ProgramOutcome(status=-1, is_large=True)
 
-    return Outcome(status=-1, is_late=True)
+    return ProgramOutcome(status=-1, is_late=True)
 
 
 def _proxy_envs(network: Network) -> dict[str, str]:

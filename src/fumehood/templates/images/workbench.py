@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fumehood.templates.images.context import Context
-from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.context import BuildContext
+from fumehood.templates.images.credentials import RegistryLogins
 from fumehood.templates.images.description import ImageConfig
 from fumehood.templates.images.layers import LayerStore
 from fumehood.templates.images.step_group import default_memory_bytes
@@ -50,7 +50,7 @@ class StepLimits:
 
 
 @dataclass(slots=True, kw_only=True)
-class Workbench:
+class BuildWorkbench:
     """The data that all steps of a build share.
 
     Attributes:
@@ -70,11 +70,11 @@ class Workbench:
 
     template: str
     store: LayerStore
-    context: Context
+    context: BuildContext
     network: Network
     arguments: Mapping[str, str]
     limits: StepLimits
-    logins: Logins
+    logins: RegistryLogins
     say: Say
     ids: users.IdPlan
     image: str | None = None

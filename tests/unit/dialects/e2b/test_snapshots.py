@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fumehood.dialects.e2b import snapshots
-from fumehood.dialects.e2b.auth import Caller
+from fumehood.dialects.e2b.auth import ControlCaller
 from fumehood.errors import QuotaError
 from fumehood.server.services import Services
 from fumehood.storage.blobs import open_blobs
@@ -40,8 +40,8 @@ class Saving:
         yield b"state of " + sandbox_id.encode()
 
 
-def caller(backend: Saving, owner: str = "k") -> Caller:
-    return cast("Caller", SimpleNamespace(backend=backend, principal=SimpleNamespace(key_id=owner)))
+def caller(backend: Saving, owner: str = "k") -> ControlCaller:
+    return cast("ControlCaller", SimpleNamespace(backend=backend, principal=SimpleNamespace(key_id=owner)))
 
 
 def asked(**body: str) -> Request:
@@ -53,14 +53,16 @@ def asked(**body: str) -> Request:
     return Request(scope, receive)
 
 
-async def _made(tmp_path: Path, requests: list[tuple[Request, Caller]]) -> list[Response | BaseException]:
+async def _made(
+    tmp_path: Path, requests: list[tuple[Request, ControlCaller]]
+) -> list[Response | BaseException]:
     database = await open_database(f"sqlite:///{tmp_path}/fumehood.db")
 
     try:
         services = SimpleNamespace(
             stored_files=StoredFiles(database), blobs=open_blobs(str(tmp_path / "blobs"))
         )
-        dialect = snapshots.Snapshots(cast("Services", services))
+        dialect = snapshots.SnapshotService(cast("Services", services))
         work = [dialect.create(*request) for request in requests]
         return await asyncio.gather(*work, return_exceptions=True)
     finally:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.image_layouts import Layout
 
-from fumehood.templates.images.credentials import Logins
+from fumehood.templates.images.credentials import RegistryLogins
 from fumehood.templates.images.description import ImageDescription
 from fumehood.templates.images.layers import LayerStore
-from fumehood.templates.images.pull import Bounds, pull
+from fumehood.templates.images.pull import UnpackBounds, pull
 from fumehood.templates.images.reference import read_reference
 
 
@@ -25,13 +25,15 @@ class Bench:
         self,
         reference: str | None = None,
         *,
-        bounds: Bounds | None = None,
+        bounds: UnpackBounds | None = None,
         environment: dict[str, str] | None = None,
     ) -> ImageDescription:
         wanted = read_reference(reference or f"oci:{self.layout.folder}")
 
         with self.store.in_use():
-            return pull(wanted, self.store, Logins(environment or {}), say=self.heard.append, bounds=bounds)
+            return pull(
+                wanted, self.store, RegistryLogins(environment or {}), say=self.heard.append, bounds=bounds
+            )
 
     def leftovers(self) -> list[str]:
         """What the store holds besides whole layers."""

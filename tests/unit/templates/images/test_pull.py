@@ -25,7 +25,7 @@ from fumehood import (
     InvalidArgumentError,
 )
 from fumehood.templates.images.layers import layer_key
-from fumehood.templates.images.pull import Bounds
+from fumehood.templates.images.pull import UnpackBounds
 from fumehood.templates.images.reference import read_reference
 
 FIRST = tar_of(
@@ -94,7 +94,7 @@ def test_layers_of_zstd(bench):
     bench.layout.add([bomb], tag="bomb", pack=zstd.compress)
 
     with pytest.raises(ImageError, match="larger than"):
-        bench.pull(f"oci:{bench.layout.folder}:bomb", bounds=Bounds(free_growth_bytes=1 << 20))
+        bench.pull(f"oci:{bench.layout.folder}:bomb", bounds=UnpackBounds(free_growth_bytes=1 << 20))
 
     bench.layout.add(
         [tar_of([Entry("other", b"1")])], tag="broken", pack=lambda layer: zstd.compress(layer)[:-20]
@@ -360,6 +360,6 @@ def test_bounds_hold_for_all_layers_together(bench):
     bench.layout.add([FIRST, tar_of([Entry(f"f{number}", b"") for number in range(5)])])
 
     with pytest.raises(ImageError, match="more than 3 entries"):
-        bench.pull(bounds=Bounds(max_entries=12))
+        bench.pull(bounds=UnpackBounds(max_entries=12))
 
     assert bench.leftovers() == []
