@@ -111,10 +111,10 @@ def compile_policy(
     numbers = _syscall_numbers(machine)
     tell = ((_RETURN, 0, 0, _RET_USER_NOTIF),) if is_notifying else _refusal("EPERM")
     answers = _answers(policy, tell)
-    told = _notified_calls(policy)
+    notified = _notified_calls(policy)
 
     if is_notifying:
-        answers.update(dict.fromkeys(told, tell))
+        answers.update(dict.fromkeys(notified, tell))
 
     code = (
         (_LOAD, 0, 0, _DATA_ARCH),

@@ -229,9 +229,9 @@ def _is_refused(finding: Finding, block: Severity | None) -> bool:
 
 
 def _reason(refused: list[Finding]) -> str:
-    told = [f"line {finding.line}: {finding.message} ({finding.rule})" for finding in refused[:_MAX_REASONS]]
+    lines = [f"line {finding.line}: {finding.message} ({finding.rule})" for finding in refused[:_MAX_REASONS]]
 
     if len(refused) > _MAX_REASONS:
-        told.append(f"and {len(refused) - _MAX_REASONS} more")
+        lines.append(f"and {len(refused) - _MAX_REASONS} more")
 
-    return "; ".join(told)
+    return "; ".join(lines)

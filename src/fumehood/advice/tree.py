@@ -423,8 +423,8 @@ class Tree:
         if match := rules.METADATA_ADDRESS.search(text):
             self._add("metadata-address", f"names {match[0]}", node)
 
-        if len(text) >= 200 and (told := code_in_blob(text)):
-            rule, why = told
+        if len(text) >= 200 and (found := code_in_blob(text)):
+            rule, why = found
             self._add(rule, why, node)
 
     def _joined(self, node: ast.BinOp | ast.JoinedStr) -> None:

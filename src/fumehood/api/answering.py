@@ -1,7 +1,6 @@
 """Answers the questions of an execution with the callbacks that the caller gave: input, tools, commits.
 
-Runs in the caller's process. The answers of callbacks go to the backend as they are; nothing that a guest sends is
-executed here.
+The answers of callbacks go to the backend as they are; nothing that a guest sends is executed here.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """JSON Schemas of tools: made from a function's signature, and used to check the arguments of a guest's calls.
 
-Runs in the caller's process. The calling code is hostile, so arguments are checked strictly and nothing is converted.
-The slim install has no library for JSON Schema, and needs none: the schemas made here use a dozen keywords, which the
-check below knows. A schema from the caller with other keywords (`$ref`, `allOf`, `pattern`, ...) is checked by
-`jsonschema` if that is installed, and refused at once if it is not: an unchecked keyword would give a false sense of
-safety. A `pattern` is matched against a guest's text: it must not be one whose matching takes exponential time.
+The calling code is hostile, so arguments are checked strictly and nothing is converted. The slim install has no library
+for JSON Schema, and needs none: the schemas made here use a dozen keywords, which the check below knows. A schema from
+the caller with other keywords (`$ref`, `allOf`, `pattern`, ...) is checked by `jsonschema` if that is installed, and
+refused at once if it is not: an unchecked keyword would give a false sense of safety. A `pattern` is matched against a
+guest's text: it must not be one whose matching takes exponential time.
 """
 
 from __future__ import annotations

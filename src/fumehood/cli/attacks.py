@@ -1,7 +1,6 @@
 """`fumehood doctor --attack`: runs hostile programs in this machine's own sandboxes, and prints a report card.
 
-Runs in the user's terminal. Only attacks that do no harm when they succeed are run. It prints the verdicts and, with
-`--json`, the whole card.
+Only attacks that do no harm when they succeed are run. It prints the verdicts and, with `--json`, the whole card.
 """
 
 from __future__ import annotations

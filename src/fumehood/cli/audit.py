@@ -1,7 +1,6 @@
 """`fumehood audit`: verifies audit records in files, and fetches the records of sandboxes from a server.
 
-Runs in the user's terminal. Parts of a record come from guests: only its lines, which are ASCII, and the findings about
-them are printed.
+Parts of a record come from guests: only its lines, which are ASCII, and the findings about them are printed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`fumehood batch`: many pieces of code from a file of JSON lines, each in a sandbox of its own.
 
-Runs in the user's terminal. A line of input is what `POST /v1/execute` takes, with an `id`; a line of output has that
-`id` and the `reply` or the `problem`, in the order in which they end. Answers are written as they come, so that
-`--resume` continues an interrupted command. Text of guests is written as JSON only, in ASCII.
+A line of input is what `POST /v1/execute` takes, with an `id`; a line of output has that `id` and the `reply` or the
+`problem`, in the order in which they end. Answers are written as they come, so that `--resume` continues an interrupted
+command. Text of guests is written as JSON only, in ASCII.
 """
 
 from __future__ import annotations

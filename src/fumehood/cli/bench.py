@@ -1,7 +1,7 @@
 """`fumehood bench`: measures fumehood on this machine, beside reference programs in the same run.
 
-Runs in the user's terminal. The benchmarks are a program of their own, in a folder outside of Python's path. This
-process executes them in its place, so that it warms up nothing that they measure, and Ctrl-C reaches them.
+The benchmarks are a program of their own, in a folder outside of Python's path. This process executes them in its
+place, so that it warms up nothing that they measure, and Ctrl-C reaches them.
 """
 
 from __future__ import annotations

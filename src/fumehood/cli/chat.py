@@ -1,7 +1,6 @@
 """`fumehood chat`: talk to a model that runs code in a sandbox.
 
-Runs in the user's terminal. It only turns options into an agent, a sandbox and a session; the chat itself is
-`fumehood.llm.terminal`.
+It only turns options into an agent, a sandbox and a session; the chat itself is `fumehood.llm.terminal`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 import sys
 
 from fumehood.cli.extras import require_extra
-from fumehood.cli.hints import told
+from fumehood.cli.hints import error_text
 from fumehood.cli.options import check_file, check_folder, open_sandbox, sandbox_options
 from fumehood.cli.parser import Command, Option, Options, PathWord
 from fumehood.cli.renewal import kept_alive
@@ -84,7 +83,7 @@ def run(options: Options) -> int:
             output=options.output,
             notebook=options.save,
             environment=os.environ,
-            told=told,
+            error_text=error_text,
         )
         was_answered = session.run()
 

@@ -1,7 +1,7 @@
 """`fumehood cluster`: many machines behind one server.
 
-Runs in the user's terminal. `up` and `join` start the node agent of this machine in the background, and print its
-progress; the others ask the server of the cluster.
+`up` and `join` start the node agent of this machine in the background, and print its progress; the others ask the
+server of the cluster.
 """
 
 from __future__ import annotations

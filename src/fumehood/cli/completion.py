@@ -1,7 +1,7 @@
 """`fumehood completion SHELL`: a script with which a shell completes commands, options and files.
 
-Runs in the user's terminal. The script calls `fumehood` again, with the words typed so far in variables; `main` then
-answers with what may follow. It only prints.
+The script calls `fumehood` again, with the words typed so far in variables; `main` then answers with what may follow.
+It only prints.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`fumehood console`: an address that opens the console of a server, logged in.
 
-Runs in the user's terminal. The code in the address works once and for ten minutes; it follows the `#`, where no log
-and no proxy sees it. Without `--url` and FUMEHOOD_URL, the server is the one that this user runs on this machine, whose
-token is in its state folder.
+The code in the address works once and for ten minutes; it follows the `#`, where no log and no proxy sees it. Without
+`--url` and FUMEHOOD_URL, the server is the one that this user runs on this machine, whose token is in its state folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`fumehood demo`: short shows of what a sandbox can do.
 
-Runs in the user's terminal. It picks the show and its pace; what is shown is in `fumehood.demos`.
+It picks the show and its pace; what is shown is in `fumehood.demos`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`fumehood doctor`: every layer of isolation on this machine, there or missing, why, and how to get it.
 
-Runs in the user's terminal. It asks the runtime what is there, and then starts one real sandbox of the default
-template: packages of the environment can prevent what the machine allows. `doctor_report` words what was found. With
-`--attack` the scorecard takes over.
+It asks the runtime what is there, and then starts one real sandbox of the default template: packages of the environment
+can prevent what the machine allows. `doctor_report` words what was found. With `--attack` the scorecard takes over.
 """
 
 from __future__ import annotations

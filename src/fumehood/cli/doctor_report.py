@@ -1,7 +1,7 @@
 """The output of `fumehood doctor`: missing or weaker layers and a verdict, or a table of all layers.
 
-Runs in the user's terminal. It joins rows that have one cause or one way out, and examines nothing itself: `doctor`
-makes the rows, and `--json` prints them unchanged.
+It joins rows that have one cause or one way out, and examines nothing itself: `doctor` makes the rows, and `--json`
+prints them unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Checks for packages that the slim installation lacks, and names the extra that installs them.
-
-Runs in the user's terminal.
-"""
+"""Checks for packages that the slim installation lacks, and names the extra that installs them."""
 
 from __future__ import annotations
 

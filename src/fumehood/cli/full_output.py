@@ -1,7 +1,6 @@
 """Handles a full disk behind standard output: the message for the user, and the end of all further writes.
 
-Runs in the user's terminal. It is imported at the start of every run that a warm process serves, and imports next to
-nothing.
+It is imported at the start of every run that a warm process serves, and imports next to nothing.
 """
 
 from __future__ import annotations

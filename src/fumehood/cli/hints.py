@@ -1,7 +1,7 @@
 """The way out of an error in the words of the command line: commands and options, not calls of Python or HTTP.
 
-Runs in the user's terminal. The errors of the library name calls of Python and HTTP; this module alone names the
-commands that help with the same errors. It changes no message.
+The errors of the library name calls of Python and HTTP; this module alone names the commands that help with the same
+errors. It changes no message.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def hint_of(error: FumehoodError) -> str:
     return _HINTS.get(error.code, error.hint)
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the text to print for an error: its message, and its hint if there is one."""
     if not isinstance(error, FumehoodError):
         return str(error)

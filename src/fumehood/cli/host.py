@@ -1,7 +1,6 @@
 """`fumehood host`: the sandboxes of this machine in a process of their own, until Ctrl-C or SIGTERM.
 
-Runs in the user's terminal. It turns flags into settings, each setting a flag of the same name, or asks a daemon that
-runs to drain.
+It turns flags into settings, each setting a flag of the same name, or asks a daemon that runs to drain.
 """
 
 from __future__ import annotations

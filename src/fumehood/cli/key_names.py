@@ -1,6 +1,6 @@
 """The names of a server's keys, for tables that have their ids.
 
-Runs in the user's terminal. With a key that may not list keys, ids are shown; the command does not fail.
+With a key that may not list keys, ids are shown; the command does not fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`fumehood keys` and `fumehood usage`: the keys of a server, and what they have used.
 
-Runs in the user's terminal. A token is printed once, alone on standard output; whether a key may
-have a scope or a bound is decided by the server.
+A token is printed once, alone on standard output; whether a key may have a scope or a bound is decided by the server.
 """
 
 from __future__ import annotations

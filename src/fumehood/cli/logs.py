@@ -1,7 +1,7 @@
 """`fumehood logs`: what ran in a sandbox of a server, living or ended, and what runs: cells of all contexts, commands.
 
-Runs in the user's terminal. Code, commands and output are a guest's or another caller's: they are made visible before
-they are printed. It only looks: the sandbox runs nothing for it and lives no longer.
+Code, commands and output are a guest's or another caller's: they are made visible before they are printed. It only
+looks: the sandbox runs nothing for it and lives no longer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`fumehood`: picks the command and turns what it raises into a message and an exit code.
 
-Runs in the user's terminal. Data goes to standard output, everything else to standard error; our own traceback is never
-shown for a fumehood error, because its message and hint say more. No command is imported before it is used: the list of
-commands and `--version` cost a start of Python and of click.
+Data goes to standard output, everything else to standard error; our own traceback is never shown for a fumehood error,
+because its message and hint say more. No command is imported before it is used: the list of commands and `--version`
+cost a start of Python and of click.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ def _about_file(error: OSError) -> str:
 def _complain(error: FumehoodError, exit_code: int) -> int:
     # Without a server there is no log with the reason.
     # Imported late, as all that only an error needs.
-    from fumehood.cli.hints import told
+    from fumehood.cli.hints import error_text
 
     reason = getattr(error, "reason", "") if isinstance(error, StorageError) else ""
-    note(f"{error.message}: {visible_line(reason)}" if reason else told(error))
+    note(f"{error.message}: {visible_line(reason)}" if reason else error_text(error))
     return exit_code

@@ -1,7 +1,7 @@
 """`fumehood notebook run`: runs a notebook's cells in a fresh sandbox, and writes the notebook with their outputs.
 
-Runs in the user's terminal. The file that is read is not changed unless it is named as the output too; the output is a
-complete notebook, whether or not cells failed.
+The file that is read is not changed unless it is named as the output too; the output is a complete notebook, whether or
+not cells failed.
 """
 
 from __future__ import annotations

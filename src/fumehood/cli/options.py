@@ -1,7 +1,6 @@
 """Options that commands share, and their way into `Limits`.
 
-Runs in the user's terminal. A value is only given its type here; whether it is allowed is decided where the
-value is made.
+A value is only given its type here; whether it is allowed is decided where the value is made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The record of files that `--output` has written into a folder: the next run may replace these and no others.
 
-Runs in the user's terminal. The record is in the user's state folder and not beside the files: a folder that came from
-elsewhere could otherwise name files that are not ours. A file counts as ours while it has the content that a run wrote;
-one that the user has changed since is the user's.
+The record is in the user's state folder and not beside the files: a folder that came from elsewhere could otherwise
+name files that are not ours. A file counts as ours while it has the content that a run wrote; one that the user has
+changed since is the user's.
 """
 
 from __future__ import annotations

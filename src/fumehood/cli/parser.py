@@ -1,8 +1,8 @@
 """The words of the command line: commands, options and arguments as data, their help, and a sentence for a wrong one.
 
-Runs in the user's terminal. It recognises click's exceptions by type and never by message. A wrong argument gives one
-sentence with the word that was probably meant, without the usage above it, and the exit code 64, since click's own 2 is
-a code that programs of the user end with as well.
+It recognises click's exceptions by type and never by message. A wrong argument gives one sentence with the word that
+was probably meant, without the usage above it, and the exit code 64, since click's own 2 is a code that programs of the
+user end with as well.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The program of `fumehood run`: a file, a notebook, a module, a piece of code, or standard input.
 
-Runs in the user's terminal. It reads the program and determines how the sandbox starts it; it runs nothing.
+It reads the program and determines how the sandbox starts it; it runs nothing.
 """
 
 from __future__ import annotations

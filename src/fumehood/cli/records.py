@@ -1,7 +1,7 @@
 """`fumehood records`: sandboxes of a server that have ended: listed, shown, run again, deleted.
 
-Runs in the user's terminal. Code, output and labels are a guest's: they are made visible before they are printed. A
-replay runs at the server, never here.
+Code, output and labels are a guest's: they are made visible before they are printed. A replay runs at the server, never
+here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`fumehood ps, metadata, compare, exec, kill, cp`: the living sandboxes of a server.
 
-Runs in the user's terminal. Names, labels and output are a guest's or another caller's: they are made visible before
-they are printed. Nothing here makes a sandbox, or lets one live longer.
+Names, labels and output are a guest's or another caller's: they are made visible before they are printed. Nothing here
+makes a sandbox, or lets one live longer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`fumehood repl`: a live prompt into one sandbox.
 
-Runs in the user's terminal. Code is sent when it is complete, the state stays from line to line, figures are saved and
-named, Ctrl-C interrupts what runs, and Ctrl-D ends the sandbox. Checkpoints and forks are words of the prompt's own.
+Code is sent when it is complete, the state stays from line to line, figures are saved and named, Ctrl-C interrupts what
+runs, and Ctrl-D ends the sandbox. Checkpoints and forks are words of the prompt's own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fumehood.api.artifacts import save_pictures
 from fumehood.api.sandbox import Sandbox
-from fumehood.cli.hints import told
+from fumehood.cli.hints import error_text
 from fumehood.cli.line_editing import line_editing
 from fumehood.cli.options import check_folder, open_sandbox, raw_option, sandbox_options
 from fumehood.cli.outputs import state_folder
@@ -153,7 +153,7 @@ class _Prompt:
         try:
             own[verb](*words)
         except FumehoodError as error:
-            note(told(error))
+            note(error_text(error))
 
         return None
 
@@ -216,7 +216,7 @@ def _run_block(sandbox: Sandbox, code: str, options: Options) -> ExecutionError 
         return None
     except InvalidArgumentError as error:
         # No code, such as bytes that are no text: nothing has run, and what was there before still is.
-        note(told(error))
+        note(error_text(error))
         return None
 
     for item in save_pictures(execution.results, into=options.output, stem="figure"):

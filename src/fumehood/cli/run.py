@@ -1,7 +1,7 @@
 """`fumehood run`: a file, or standard input, in a fresh sandbox.
 
-Runs in the user's terminal. Output comes as it is written; the exit code is that of the code. With `--output`
-the files that it left come back; figures are always saved, under names that are not in use.
+Output comes as it is written; the exit code is that of the code. With `--output` the files that it left come back;
+figures are always saved, under names that are not in use.
 """
 
 from __future__ import annotations

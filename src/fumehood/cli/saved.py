@@ -1,7 +1,6 @@
 """`fumehood save` and `fumehood load`: sandboxes of a server as files, and back; what is in such a file.
 
-Runs in the user's terminal. Names and reasons in a saved state are a guest's: they are made visible before they are
-printed.
+Names and reasons in a saved state are a guest's: they are made visible before they are printed.
 """
 
 from __future__ import annotations

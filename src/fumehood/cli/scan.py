@@ -1,7 +1,7 @@
 """`fumehood scan`: reports dangerous, hidden or unexpected code in files, before any of it runs.
 
-Runs in the user's terminal. The files are not run; findings go to standard output. The library makes the scan and the
-verdict; this command only prints them.
+The files are not run; findings go to standard output. The library makes the scan and the verdict; this command only
+prints them.
 """
 
 from __future__ import annotations

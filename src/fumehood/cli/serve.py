@@ -1,6 +1,6 @@
 """`fumehood serve`: the server in this terminal, until Ctrl-C or SIGTERM.
 
-Runs in the user's terminal. It only turns flags into settings: each setting is a flag of the same name.
+It only turns flags into settings: each setting is a flag of the same name.
 """
 
 from __future__ import annotations

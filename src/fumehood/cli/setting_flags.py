@@ -1,6 +1,6 @@
 """Settings as flags: each setting of a process has one of the same name.
 
-Runs in the user's terminal. It names no setting: all comes from the fields of a dataclass.
+It names no setting: all comes from the fields of a dataclass.
 """
 
 from __future__ import annotations

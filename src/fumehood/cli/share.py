@@ -1,7 +1,6 @@
 """`fumehood share`: a read-only view of a sandbox of a server, by an address that can be handed on.
 
-Runs in the user's terminal. The secret in the address follows the `#`, where no log and no proxy sees it, and is shown
-once.
+The secret in the address follows the `#`, where no log and no proxy sees it, and is shown once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The entry point of `fumehood`: gives `fumehood run` to a warm process if it can, else imports the command line.
 
-Runs in the user's terminal. It recognizes the command `run` only, and does not parse it.
+It recognizes the command `run` only, and does not parse it.
 """
 
 from __future__ import annotations

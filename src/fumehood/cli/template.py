@@ -1,7 +1,7 @@
 """`fumehood template`: named templates are built, listed, removed and pruned.
 
-Runs in the user's terminal. Steps of a build go to standard error, with the time since the start and, at a terminal, a
-moving bar; the list goes to standard output.
+Steps of a build go to standard error, with the time since the start and, at a terminal, a moving bar; the list goes to
+standard output.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The user's terminal: guest text made harmless, colours, tables and bars, and a note when work takes long.
 
-Runs in the user's terminal. Guest text is written through `Screen` and through nothing else, so that no escape sequence
-of a guest reaches the terminal unless the user asked for it with `--raw`; text that looks like markup of rich stays as
-it is. Without rich, with `NO_COLOR` or with `TERM=dumb`, all is plain text.
+Guest text is written through `Screen` and through nothing else, so that no escape sequence of a guest reaches the
+terminal unless the user asked for it with `--raw`; text that looks like markup of rich stays as it is. Without rich,
+with `NO_COLOR` or with `TERM=dumb`, all is plain text.
 """
 
 from __future__ import annotations

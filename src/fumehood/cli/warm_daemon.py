@@ -27,7 +27,7 @@ from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.api.silent_runs import arun_silently
 from fumehood.api.transfers import list_tree
 from fumehood.cancellation import stop
-from fumehood.cli.hints import told
+from fumehood.cli.hints import error_text
 from fumehood.cli.options import sandbox_arguments, split_upload
 from fumehood.cli.parser import EXIT_USAGE, Options
 from fumehood.cli.program import Program, read_program
@@ -309,7 +309,7 @@ class _Run:
                 self._send({"exit": exit_code_of(executions[-1].error) if executions else 0})
                 await self._writer.drain()
         except FumehoodError as error:
-            screen.note(told(error))
+            screen.note(error_text(error))
             is_usage = isinstance(error, InvalidArgumentError)
             self._send({"exit": EXIT_USAGE if is_usage else _EXIT_SANDBOX_FAILED})
             await self._writer.drain()

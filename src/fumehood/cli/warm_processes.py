@@ -1,8 +1,8 @@
 """Lists and ends the processes that keep sandboxes ready for `fumehood run`.
 
-Runs in the user's terminal. A process is found by the lock that it holds, in the folder that only its user can enter,
-and the kernel names the holder: a pid stored in a file may be another process's by now. No lock is taken here, so that
-a process that is about to start is not kept from it.
+A process is found by the lock that it holds, in the folder that only its user can enter, and the kernel names the
+holder: a pid stored in a file may be another process's by now. No lock is taken here, so that a process that is about
+to start is not kept from it.
 """
 
 from __future__ import annotations

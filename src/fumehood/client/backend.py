@@ -1,7 +1,7 @@
 """The port over a server's native API: sandboxes of another process.
 
-Runs in the caller's process. Each verb is one request; only connections are kept here. Responses of the server are
-checked and become the same values, and the same errors, as those of a sandbox in this process.
+Each verb is one request; only connections are kept here. Responses of the server are checked and become the same
+values, and the same errors, as those of a sandbox in this process.
 """
 
 from __future__ import annotations

@@ -508,12 +508,12 @@ class ClusterBackend(LoopBound, Backend, RecordKeeping):
         """Logs once that a machine has another version, or that its daemon lacks what this server knows."""
         version = report.capacity.version
         missing = sorted(set(ABILITIES) - report.abilities)
-        told = f"{version} {missing}"
+        difference = f"{version} {missing}"
 
-        if told != site.logged_version and (missing or version != metadata.version("fumehood")):
+        if difference != site.logged_version and (missing or version != metadata.version("fumehood")):
             events.MACHINE_VERSION.log(host_id=site.machine.host_id, version=version, missing=missing)
 
-        site.logged_version = told
+        site.logged_version = difference
 
     def _note_silence(self, site: _Site, reason: str) -> None:
         machine = site.machine

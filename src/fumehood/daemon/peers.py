@@ -1,7 +1,4 @@
-"""Authentication of the daemon's callers: by the kernel's credentials of the peer, without a token.
-
-Runs in the host daemon.
-"""
+"""Authentication of the daemon's callers: by the kernel's credentials of the peer, without a token."""
 
 from __future__ import annotations
 

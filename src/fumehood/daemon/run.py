@@ -1,7 +1,4 @@
-"""Runs the daemon: takes the socket first, which fails if another daemon has it, then starts the rest.
-
-Runs in the host daemon.
-"""
+"""Runs the daemon: takes the socket first, which fails if another daemon has it, then starts the rest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs in sandboxes of their own that a server of a cluster begins together: one request, and lines as they end.
 
-Runs in the host daemon. Each run has a sandbox of its own, is ended by itself, and delays no other; answers of runs
-that end at nearly the same time are sent as one piece. The server in front has checked the runs, and counts them.
+Each run has a sandbox of its own, is ended by itself, and delays no other; answers of runs that end at nearly the same
+time are sent as one piece. The server in front has checked the runs, and counts them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The settings of the host daemon: flags over environment over one TOML file over defaults, as for the server.
 
-Runs in the host daemon. `FUMEHOOD_HOST_SOCKET` is the socket for the daemon and the server alike.
+`FUMEHOOD_HOST_SOCKET` is the socket for the daemon and the server alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The daemon's socket: one path, one daemon, and only connections of its own user and root.
 
-Runs in the host daemon. The lock beside the socket decides which of several daemons has it; a socket without a locked
-file was left by a crash, and is replaced.
+The lock beside the socket decides which of several daemons has it; a socket without a locked file was left by a crash,
+and is replaced.
 """
 
 from __future__ import annotations

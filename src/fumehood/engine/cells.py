@@ -1,7 +1,6 @@
 """Cells as readers of a sandbox's record see them: cells that have ended, and the one that still runs.
 
-Runs in the host process, on the engine's loop. An `Underway` reads the transcript that the runner writes, and must
-not change it.
+An `Underway` reads the transcript that the runner writes, and must not change it.
 """
 
 from __future__ import annotations

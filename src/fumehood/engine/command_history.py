@@ -1,8 +1,7 @@
 """The commands of one sandbox for later readers: what ran, how it ended, and the two ends of its output.
 
-Runs in the host process, on the engine's loop. It holds bytes and times, within bounds of number and size, and drops
-the oldest; it starts and ends nothing. Output of terminals is not in it: programs redraw it, and it holds what was
-typed.
+It holds bytes and times, within bounds of number and size, and drops the oldest; it starts and ends nothing. Output of
+terminals is not in it: programs redraw it, and it holds what was typed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Families of sandboxes: which sandbox was forked from which, including those that have ended lately.
 
-Runs in the host process, on the engine's loop. It keeps one line for each of the sandboxes that ended last.
+It keeps one line for each of the sandboxes that ended last.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The feed of a sandbox, or of a host: its events, kept for a while for any number of followers.
 
-Runs in the host process, on the engine's loop. Followers read one ring buffer at their own pace: a slow follower misses
-overwritten events and gets a gap event; it never slows down or ends the source. Followers are woken at most once in 50
-ms, and take all events since then: a burst of events costs them one turn. A feed without followers keeps nothing, and
-costs a test of one attribute for each event. It keeps events for a minute after the last follower has left, in case a
-page is reloaded.
+Followers read one ring buffer at their own pace: a slow follower misses overwritten events and gets a gap event; it
+never slows down or ends the source. Followers are woken at most once in 50 ms, and take all events since then: a burst
+of events costs them one turn. A feed without followers keeps nothing, and costs a test of one attribute for each event.
+It keeps events for a minute after the last follower has left, in case a page is reloaded.
 """
 
 from __future__ import annotations

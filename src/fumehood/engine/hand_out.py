@@ -1,6 +1,6 @@
 """The last checks before a sandbox or its forks are handed out; a sandbox that fails one of them is ended.
 
-Runs in the host process. A caller never learns the id of a sandbox that did not pass.
+A caller never learns the id of a sandbox that did not pass.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Explains errors: the restriction or limit that code has hit, or the fault of the host that has made a call fail.
 
-Runs in the host process. Hints are pure functions of text that a guest sends and may have invented: no decision depends
-on them. At most a plain path of the guest's text is copied into a hint. `naming_faults` converts faults of the host
-itself, such as exhausted descriptors, to errors.
+Hints are pure functions of text that a guest sends and may have invented: no decision depends on them. At most a plain
+path of the guest's text is copied into a hint. `naming_faults` converts faults of the host itself, such as exhausted
+descriptors, to errors.
 """
 
 from __future__ import annotations

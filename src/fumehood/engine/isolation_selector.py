@@ -1,8 +1,7 @@
 """Chooses the runtime of each new sandbox, for the engine.
 
-Runs in the host process. It makes sure that no sandbox is handed out whose isolation is weaker than its caller
-requires. A weaker runtime is used only where a caller names its level; a runtime that this machine cannot offer is
-given up once, with a line in the log.
+It makes sure that no sandbox is handed out whose isolation is weaker than its caller requires. A weaker runtime is used
+only where a caller names its level; a runtime that this machine cannot offer is given up once, with a line in the log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Log entries about the sandboxes of a host: which ones were made, refused or ended, and why.
 
-Runs in the host process. It never logs code, output or variables, and never changes what happens to a sandbox.
+It never logs code, output or variables, and never changes what happens to a sandbox.
 """
 
 from __future__ import annotations

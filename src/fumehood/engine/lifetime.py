@@ -1,7 +1,7 @@
 """The lifetime of a sandbox that was handed out: its timers, and its description for its owner.
 
-Runs in the host process. It ends or pauses the sandbox when its time is over or it was idle for too long. It never
-makes sandboxes, and never checks the rights of a caller.
+It ends or pauses the sandbox when its time is over or it was idle for too long. It never makes sandboxes, and never
+checks the rights of a caller.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The living sandboxes of a host in order: the cost of a page depends on its length, not on their number.
 
-Runs in the host process, on the engine's loop. Sandboxes are kept in the order of their start times, all together and
-for each owner; a new one is nearly always appended. A sandbox is described only when it is on the page.
+Sandboxes are kept in the order of their start times, all together and for each owner; a new one is nearly always
+appended. A sandbox is described only when it is on the page.
 """
 
 from __future__ import annotations

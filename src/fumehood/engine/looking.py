@@ -1,7 +1,7 @@
 """Reads that do not affect a sandbox: pages of its records, one cell, the bytes of one result, its usage.
 
-Runs in the host process, on the engine's loop. It reads data that the host holds and counters of the kernel. It must
-not wait for a context, resume a sandbox, lengthen its life or run code of the guest.
+It reads data that the host holds and counters of the kernel. It must not wait for a context, resume a sandbox, lengthen
+its life or run code of the guest.
 """
 
 from __future__ import annotations

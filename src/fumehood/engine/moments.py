@@ -1,8 +1,7 @@
 """Compares two states of a sandbox: two checkpoints, or a checkpoint and the present.
 
-Runs in the host process, on the engine's loop. A checkpoint's variables are described by its waiting
-process, its files by init; neither runs code of the guest, and the present state is not touched. Names, marks and sizes
-come from the guest and are compared, never trusted.
+A checkpoint's variables are described by its waiting process, its files by init; neither runs code of the guest, and
+the present state is not touched. Names, marks and sizes come from the guest and are compared, never trusted.
 """
 
 from __future__ import annotations

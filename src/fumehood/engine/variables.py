@@ -2,8 +2,8 @@
 
 For any other, the last list is returned.
 
-Runs in the host process, on the engine's loop. A context that runs code, is paused or has no process is not asked; the
-others answer within a fraction of a second, without running code of the guest. Their answers are not trusted.
+A context that runs code, is paused or has no process is not asked; the others answer within a fraction of a second,
+without running code of the guest. Their answers are not trusted.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ _LIBRARIES = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3[^/]*/
 # Compiled and frozen modules have no source here: their path is one of the machine that built them, or none.
 _COMPILED = re.compile(r".*\.(?:pyx|pxi|pxd|c|cpp)|[^/].*")
 # Errors whose message is enough, wherever they were raised.
-_TOLD_BY_MESSAGE = frozenset(("FileNotFoundError", "KeyError", "RecursionError"))
+_CLEAR_BY_MESSAGE = frozenset(("FileNotFoundError", "KeyError", "RecursionError"))
 _SYNTAX = frozenset(("SyntaxError", "IndentationError", "TabError"))
 _WRONG_LINE = re.compile(r"Cell In\[(\d{1,9})\], line (\d{1,9})(?=\n)")
 # The end of a message that is meant for a calling program.
@@ -423,7 +423,7 @@ def _frames(link: _Link) -> list[str]:
 def _origin(link: _Link, error: ExecutionError) -> list[str]:
     """Return the line of Python inside a library that raised, or nothing where the message is enough."""
     if (
-        error.name in _TOLD_BY_MESSAGE
+        error.name in _CLEAR_BY_MESSAGE
         or is_about_network(error)
         or not link.frames
         or link.frames[-1].kind == "own"

@@ -305,11 +305,11 @@ def _cut(truncated: Truncation) -> str:
 def _fit(parts: Sequence[Excerpt], notes: Sequence[str], max_chars: int) -> str:
     """Join the parts within the bound; notes come last and are shortened last."""
     room = max(max_chars, _MIN_CHARS)
-    told = "\n".join(notes)
+    noted = "\n".join(notes)
     output_chars = sum(len(part) + 1 for part in parts)
-    told = shorten(told, max(room - output_chars, int(room * _NOTES_SHARE), room // 2 if notes else 0))
+    noted = shorten(noted, max(room - output_chars, int(room * _NOTES_SHARE), room // 2 if notes else 0))
     shares = fair_shares(
-        [len(part) for part in parts], max(room - len(told) - len(parts) - 1, _MIN_CHARS // 2)
+        [len(part) for part in parts], max(room - len(noted) - len(parts) - 1, _MIN_CHARS // 2)
     )
     shown = [shorten(part, share) for part, share in zip(parts, shares, strict=True)]
-    return "\n".join([*shown, *([told] if told else [])])
+    return "\n".join([*shown, *([noted] if noted else [])])

@@ -1,8 +1,7 @@
 """`AsyncCodeInterpreter` and `CodeInterpreter`: one live sandbox as a tool that a model can call.
 
-Runs in the user's process, over the public sandbox. The workbench carries out calls, the formats translate them. Code
-that fails, a sandbox that has died and broken arguments give results and no exceptions. Each method of the synchronous
-class is one line over the asynchronous one.
+The workbench carries out calls, the formats translate them. Code that fails, a sandbox that has died and broken
+arguments give results and no exceptions. Each method of the synchronous class is one line over the asynchronous one.
 """
 
 from __future__ import annotations

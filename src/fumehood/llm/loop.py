@@ -320,9 +320,9 @@ class TurnLoop:
 
 def _tool_of(interpreter: AsyncCodeInterpreter) -> CodeTool:
     # In this format the tool is only a name, a description and a schema.
-    told = interpreter.openai_tools(api="functions")[0]
+    described = interpreter.openai_tools(api="functions")[0]
     return CodeTool(
-        name=str(told["name"]),
-        description=str(told["description"]),
-        parameters=cast("JsonObject", told["parameters"]),
+        name=str(described["name"]),
+        description=str(described["description"]),
+        parameters=cast("JsonObject", described["parameters"]),
     )

@@ -61,8 +61,8 @@ def _code(call: CodeCall, cell: ModelCell | None, output: CellOutput | None) -> 
     made = {"cell_type": "code", "source": _valid(call.code)}
 
     if execution is None:
-        told = "" if output is None else output.text
-        shown = [{"output_type": "stream", "name": "stderr", "text": _valid(told)}] if told else []
+        text = "" if output is None else output.text
+        shown = [{"output_type": "stream", "name": "stderr", "text": _valid(text)}] if text else []
         return {**made, "execution_count": None, "metadata": {}, "outputs": shown}
 
     return {

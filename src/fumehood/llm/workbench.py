@@ -1,9 +1,9 @@
 """Carries out calls: one sandbox at a time, its last file listing, and the caller's hooks before and after.
 
-Runs in the user's process. Calls run one after the other, because they share state that the model relies on. When the
-sandbox has ended, the answer reports it and the next call has a fresh one; a sandbox that was borrowed from the caller
-is never started, replaced or killed here. A hook that is a plain function runs in a thread of its own. A scan decides
-about safety, so it fails closed: an exception, or a result that is no verdict, refuses the code.
+Calls run one after the other, because they share state that the model relies on. When the sandbox has ended, the answer
+reports it and the next call has a fresh one; a sandbox that was borrowed from the caller is never started, replaced or
+killed here. A hook that is a plain function runs in a thread of its own. A scan decides about safety, so it fails
+closed: an exception, or a result that is no verdict, refuses the code.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ class Workbench:
 
             context = await self._context(sandbox, language)
             execution = await sandbox.run_code(code, context=context, **options)
-            return await self._told(sandbox, execution, code)
+            return await self._answer(sandbox, execution, code)
 
         async with self._lock:
             try:
@@ -385,7 +385,7 @@ class Workbench:
 
         return self._contexts[language]
 
-    async def _told(self, sandbox: AsyncSandbox, execution: Execution, code: str) -> ToolResult:
+    async def _answer(self, sandbox: AsyncSandbox, execution: Execution, code: str) -> ToolResult:
         """Make the result; when the sandbox ended right after the code, the result keeps the code's output."""
         try:
             found = await self._changes.look(sandbox)
@@ -400,10 +400,10 @@ class Workbench:
         ]
         needs_facts = execution.error is not None or is_about_install(execution, code)
         around = await self._surroundings(sandbox) if needs_facts else Surroundings()
-        told = tell(execution, code, self._rules.shape, around, notes)
+        shown = tell(execution, code, self._rules.shape, around, notes)
         return ToolResult(
-            text=await self.wrap(told.text),
-            images=told.images,
+            text=await self.wrap(shown.text),
+            images=shown.images,
             files=tuple(files),
             is_error=is_failure(execution),
             execution=execution,

@@ -458,7 +458,7 @@ def telling_of_ends(tool: Callable[_P, Awaitable[CallToolResult]]) -> Callable[_
     """Return the tool so that its answer or refusal begins with a line when a new sandbox replaces an ended one."""
 
     @functools.wraps(tool)
-    async def told(*args: _P.args, **kwargs: _P.kwargs) -> CallToolResult:
+    async def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> CallToolResult:
         with one_call() as used:
             try:
                 result = await tool(*args, **kwargs)
@@ -480,4 +480,4 @@ def telling_of_ends(tool: Callable[_P, Awaitable[CallToolResult]]) -> Callable[_
 
         return result.model_copy(update={"content": [TextContent(text=used.ended), first, *others]})
 
-    return told
+    return wrapped

@@ -1,9 +1,8 @@
 """Tools that run code, run a line of bash, install packages, or write the code of a sandbox as a notebook.
 
-Runs in the process of the MCP server. A call without a sandbox continues in the last one; over HTTP, where there is
-none, it makes one, and kills it again if the call gets no answer: its id would be lost. Code or a command that fails is
-an answer with its exit code, not a refusal. pip runs inside the sandbox, as its user, and the notebook is written
-there.
+A call without a sandbox continues in the last one; over HTTP, where there is none, it makes one, and kills it again if
+the call gets no answer: its id would be lost. Code or a command that fails is an answer with its exit code, not a
+refusal. pip runs inside the sandbox, as its user, and the notebook is written there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Files of a sandbox for a model and its host: tools that read, write and list them, and `sandbox://ID/path` resources.
 
-Runs in the process of the MCP server. Names and bytes come from a guest: the type is derived from the name alone. A
-model gets text by lines, a picture as a picture, and for any other file its description and a link by which its host
-can read it. A resource is sent as a whole, so its size is bounded; its path is resolved inside the sandbox.
+Names and bytes come from a guest: the type is derived from the name alone. A model gets text by lines, a picture as a
+picture, and for any other file its description and a link by which its host can read it. A resource is sent as a whole,
+so its size is bounded; its path is resolved inside the sandbox.
 """
 
 from __future__ import annotations

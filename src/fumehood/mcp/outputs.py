@@ -1,8 +1,8 @@
 """Files that a call has made in a sandbox, copied to a folder of this machine after the call.
 
-Runs in the process of the MCP server. The guest chose names and sizes: `save_files` bounds both, and leaves out hidden
-files. A file of the user's is never replaced, and one that was copied before only while it is unchanged. The answer
-names the copies, so that a model can say where they are.
+The guest chose names and sizes: `save_files` bounds both, and leaves out hidden files. A file of the user's is never
+replaced, and one that was copied before only while it is unchanged. The answer names the copies, so that a model can
+say where they are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress of a long call: its time and its latest output, for clients that ask for it.
 
-Runs in the process of the MCP server. The last few hundred characters of running code's output are kept and sent at a
-bounded rate, so that code that prints without end costs the client no more than code that prints a line.
+The last few hundred characters of running code's output are kept and sent at a bounded rate, so that code that prints
+without end costs the client no more than code that prints a line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The text of a refused tool call for the model: the error or the wrong argument, with the value, and the next step.
 
-Runs in the process of the MCP server. Errors of the tree name the verbs of Python in their hints; a model has tools, so
-the way out is described in their terms here. The SDK's text about arguments names classes of Python, so it is
-rewritten. An error outside of the tree stays in the server's log.
+Errors of the tree name the verbs of Python in their hints; a model has tools, so the way out is described in their
+terms here. The SDK's text about arguments names classes of Python, so it is rewritten. An error outside of the tree
+stays in the server's log.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def refusing(tool: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
     """Return a tool whose errors of the tree reach the model."""
 
     @functools.wraps(tool)
-    async def told(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+    async def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return await tool(*args, **kwargs)
         except FumehoodError as error:
@@ -135,7 +135,7 @@ def refusing(tool: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
                 caller_of(found).with_names(text) if isinstance(found, Context) else text
             ) from error
 
-    return told
+    return wrapped
 
 
 def refuse_resource(error: FumehoodError, caller: Caller) -> NoReturn:

@@ -1,7 +1,6 @@
 """Tools that make, list and end sandboxes.
 
-Runs in the process of the MCP server. Each caller sees only its own; what a caller may have is decided where the
-sandboxes live.
+Each caller sees only its own; what a caller may have is decided where the sandboxes live.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The options of all sandboxes of one host, from the command line.
 
-Runs in the process of the MCP server. Files of this machine are copied into a sandbox when it starts; nothing that
-happens in it changes them.
+Files of this machine are copied into a sandbox when it starts; nothing that happens in it changes them.
 """
 
 from __future__ import annotations

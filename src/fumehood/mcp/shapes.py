@@ -1,8 +1,8 @@
 """The arguments and results of the tools as data: their types, bounds, and descriptions for models.
 
-Runs in the process of the MCP server. A value out of bounds never reaches a tool: the SDK reports which argument it
-was. MCP hosts give a model either the text of a result or its structured form, so both are complete; names and units
-are those of the library. Text from a guest is made readable and shortened first.
+A value out of bounds never reaches a tool: the SDK reports which argument it was. MCP hosts give a model either the
+text of a result or its structured form, so both are complete; names and units are those of the library. Text from a
+guest is made readable and shortened first.
 """
 
 from __future__ import annotations

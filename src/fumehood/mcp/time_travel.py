@@ -1,7 +1,7 @@
 """Tools that keep a point to go back to, go back to it, and fork a sandbox.
 
-Runs in the process of the MCP server. Each takes milliseconds, so a model may keep a point before every step that it is
-not sure of, or try several ways from one state and continue with the best.
+Each takes milliseconds, so a model may keep a point before every step that it is not sure of, or try several ways from
+one state and continue with the best.
 """
 
 from __future__ import annotations

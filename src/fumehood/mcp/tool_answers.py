@@ -66,9 +66,9 @@ def tell_execution(
         notes: Lines about the sandbox.
         around: The facts for hints.
     """
-    told = tell(execution, code, _SHAPE, around, notes)
-    outcome = _outcome(execution, sandbox_id, is_new=is_new, images=len(told.images))
-    return answer(told.text, outcome, more=as_content(told.images), is_error=is_failure(execution))
+    shown = tell(execution, code, _SHAPE, around, notes)
+    outcome = _outcome(execution, sandbox_id, is_new=is_new, images=len(shown.images))
+    return answer(shown.text, outcome, more=as_content(shown.images), is_error=is_failure(execution))
 
 
 def as_content(images: Sequence[ToolImage]) -> list[ImageContent]:

@@ -1,8 +1,8 @@
 """The list of tools: each with its name, its annotations for hosts, and its schemas reduced to what a call needs.
 
-Runs in the process of the MCP server. A tool changes only a sandbox, and most of them reach nothing outside it,
-whatever the code in it tries. A host sends the schemas of all tools with each request to its model. Whatever is left
-out of them, arguments are still checked: by the types of the tools.
+A tool changes only a sandbox, and most of them reach nothing outside it, whatever the code in it tries. A host sends
+the schemas of all tools with each request to its model. Whatever is left out of them, arguments are still checked: by
+the types of the tools.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fumehood.mcp.sandboxes import create_sandbox, kill_sandbox, list_sandboxes
 from fumehood.mcp.time_travel import checkpoint, fork_sandbox, rollback
 
 # A model does not count characters, and patterns are checked with an error in words.
-_UNTOLD = ("title", "minLength", "maxLength", "minItems", "maxItems", "pattern")
+_OMITTED_KEYS = ("title", "minLength", "maxLength", "minItems", "maxItems", "pattern")
 _PLAIN = {"type": "null"}
 
 Schema = dict[str, Any]
@@ -50,7 +50,7 @@ def _short(schema: Schema, definitions: Mapping[str, Schema], *, has_null: bool)
         found = _short(definitions[schema["$ref"].rpartition("/")[2]], definitions, has_null=has_null)
         return {key: value for key, value in found.items() if key != "description"}
 
-    short = {key: value for key, value in schema.items() if key not in (*_UNTOLD, "$defs", "anyOf")}
+    short = {key: value for key, value in schema.items() if key not in (*_OMITTED_KEYS, "$defs", "anyOf")}
 
     if "default" in short and short["default"] is None:
         del short["default"]

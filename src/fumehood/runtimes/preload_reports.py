@@ -112,7 +112,7 @@ class LeftOutModules:
 
     def __init__(self) -> None:
         self._known: dict[Template, tuple[SkippedModule, ...]] = {}
-        self._told: dict[Template, tuple[SkippedModule, ...]] = {}
+        self._reported: dict[Template, tuple[SkippedModule, ...]] = {}
 
     async def start(self, template: Template, start: Callable[[Template], Awaitable[_Started]]) -> _Started:
         """Starts a template's processes without the modules that cannot be preloaded, and logs which those are.
@@ -137,14 +137,16 @@ class LeftOutModules:
     def _tell(self, template: Template, left_out: tuple[SkippedModule, ...]) -> None:
         """Logs the modules left out, once for each template: with own interpreters, each sandbox is a start."""
         # Missing modules of the default list are normal.
-        told = tuple(one for one in left_out if one.cause != "missing" or one.module not in DEFAULT_PRELOAD)
+        reported = tuple(
+            one for one in left_out if one.cause != "missing" or one.module not in DEFAULT_PRELOAD
+        )
 
-        if told == self._told.get(template, ()):
+        if reported == self._reported.get(template, ()):
             return
 
-        self._told[template] = told
+        self._reported[template] = reported
 
-        for one in told:
+        for one in reported:
             # Its reason holds the words of the module itself; `fumehood template build` shows them.
             events.MODULE_LEFT_OUT.log(template=template.name, module=one.module, cause=one.cause)
 

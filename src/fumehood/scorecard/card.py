@@ -130,7 +130,7 @@ def _lsms() -> str:
         with open(_LSMS, encoding="ascii") as file:
             return file.read().strip()
     except OSError:
-        return "not told: securityfs is not mounted"
+        return "unknown: securityfs is not mounted"
 
 
 # Ours first; the last is the control: an attack that does not succeed there proves nothing.

@@ -35,7 +35,7 @@ def succeeded(said: dict[str, str]) -> list[str]:
     return [name for name, answer in said.items() if answer == "ok"]
 
 
-def told(said: dict[str, str]) -> list[str]:
+def lines_of(said: dict[str, str]) -> list[str]:
     """Return the readable paths with content."""
     return [path for path, answer in said.items() if answer and answer not in _ERRNOS]
 
@@ -288,7 +288,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("K05", "calls", reached, _calls("EXOTIC_CALLS")),
     Probe("K05", "calls", reached, _calls("PAGE_CACHE_CALLS")),
     Probe("K06", "calls", reached, _calls("KEYRING_CALLS")),
-    Probe("K06", "read_paths", told, _given(["/proc/keys", "/proc/key-users"])),
+    Probe("K06", "read_paths", lines_of, _given(["/proc/keys", "/proc/key-users"])),
     Probe("K07", "other_memory", of_others, lambda scene: (scene.other_pid,)),
     Probe("K08", "calls", reached, _calls("MACHINE_CALLS")),
     Probe("K09", "file_handles", handles),
@@ -296,7 +296,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("K11", "foreign_abis", abis),
     Probe("K12", "declared_calls", any_of, lambda scene: (scene.refused,), ours=True),
     Probe("K13", "terminals", typed),
-    Probe("K15", "read_paths", told, _given(SECRETS_OF_THE_MACHINE)),
+    Probe("K15", "read_paths", lines_of, _given(SECRETS_OF_THE_MACHINE)),
     Probe("K15", "open_for_writing", succeeded, _given(SWITCHES_OF_THE_MACHINE)),
     Probe("K17", "devices", devices, lambda scene: (scene.scratch,)),
     Probe("F01", "open_system", succeeded, lambda scene: (scene.system,)),

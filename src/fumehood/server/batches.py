@@ -1,10 +1,9 @@
 """Batches of stateless runs: many items that run side by side, and the result lines of those that have ended.
 
-Runs in the server process. Lines are numbered in the order in which the items end; a reader follows them from any
-number that is still kept. A resumable batch continues without a reader for some minutes, so that a client whose
-connection breaks off can continue reading where it was, and no item runs twice. The size of unread lines is bounded:
-beyond the bound no further item is begun. The caller defines what an item does. Batches are not stored in the database,
-and end with the server.
+Lines are numbered in the order in which the items end; a reader follows them from any number that is still kept. A
+resumable batch continues without a reader for some minutes, so that a client whose connection breaks off can continue
+reading where it was, and no item runs twice. The size of unread lines is bounded: beyond the bound no further item is
+begun. The caller defines what an item does. Batches are not stored in the database, and end with the server.
 """
 
 from __future__ import annotations

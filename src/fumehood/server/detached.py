@@ -1,10 +1,10 @@
 """Executions that continue without the request that began them, and can be followed again.
 
-Runs in the server process. A run is a task of the server over the caller's backend, so that quotas and usage accounting
-apply. It ends with its code or its sandbox, on request, and at the latest with the server. Its events are kept in a
-ring that any number of followers read at their own pace; the whole execution is read from the sandbox's record. The
-size of kept lines is bounded for each key and in total; beyond the total, the key with the most loses lines, so that no
-key can displace the lines of another.
+A run is a task of the server over the caller's backend, so that quotas and usage accounting apply. It ends with its
+code or its sandbox, on request, and at the latest with the server. Its events are kept in a ring that any number of
+followers read at their own pace; the whole execution is read from the sandbox's record. The size of kept lines is
+bounded for each key and in total; beyond the total, the key with the most loses lines, so that no key can displace the
+lines of another.
 """
 
 from __future__ import annotations

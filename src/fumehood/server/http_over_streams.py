@@ -1,9 +1,9 @@
 """HTTP over the byte streams of sandboxes: a program inside is the client, an app of this process answers.
 
-Runs in the server process. Every byte comes from a guest, so only what programs need is understood: requests one after
-another, each with a short head and a body whose length is given in the head. The heads are read by the strict reader of
-the egress proxy, and a head that it refuses ends the connection. The bytes and pieces that all connections of a sandbox
-may send in a second are bounded. The app decides which requests of the guest it carries out.
+Every byte comes from a guest, so only what programs need is understood: requests one after another, each with a short
+head and a body whose length is given in the head. The heads are read by the strict reader of the egress proxy, and a
+head that it refuses ends the connection. The bytes and pieces that all connections of a sandbox may send in a second
+are bounded. The app decides which requests of the guest it carries out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A listening socket that skips connections whose client has gone before they were accepted.
 
-Runs in the server process. The kernel keeps a connection in its queue though the client has reset it: to build a
-protocol for each, and to have the app read a request that was broken off, costs a hundred times as much as detecting
-that it is reset. It must never skip a connection that can still be answered.
+The kernel keeps a connection in its queue though the client has reset it: to build a protocol for each, and to have the
+app read a request that was broken off, costs a hundred times as much as detecting that it is reset. It must never skip
+a connection that can still be answered.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Logins of the console: the cookie of a browser, the few requests that it authenticates, and codes that begin a login.
 
-Runs in the server process. Guests serve pages on the same site, whose requests carry the cookie in spite of `SameSite`,
-and which can set a cookie of that name that we receive. So a cookie is accepted only on our own routes that ask for it,
-together with a header that no simple request can carry, if no header indicates another origin, and if the request has
-the cookie only once (decision 42). WebSockets can carry no header: they need an `Origin` that is exactly ours.
+Guests serve pages on the same site, whose requests carry the cookie in spite of `SameSite`, and which can set a cookie
+of that name that we receive. So a cookie is accepted only on our own routes that ask for it, together with a header
+that no simple request can carry, if no header indicates another origin, and if the request has the cookie only once
+(decision 42). WebSockets can carry no header: they need an `Origin` that is exactly ours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pace of connections: each has a credit of time on the server's loop, and waits when it is used up.
 
-Runs in the server process. What a message costs is measured as processor time of the loop's thread, and paid by
-waiting after it. A connection that is within its credit does not wait.
+What a message costs is measured as processor time of the loop's thread, and paid by waiting after it. A connection that
+is within its credit does not wait.
 """
 
 from __future__ import annotations

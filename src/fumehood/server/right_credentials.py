@@ -1,8 +1,8 @@
 """Digests of credentials that were valid when last checked: a bounded table, fair to each holder.
 
-Runs in the server process. The holder of one valid credential can make many: by opening a share repeatedly, by other
-spellings of a token, or by adding other data to it. When the table is full, the holder with the most entries loses its
-oldest, so that no holder can displace the entries of others. It never holds a credential, and admits no caller.
+The holder of one valid credential can make many: by opening a share repeatedly, by other spellings of a token, or by
+adding other data to it. When the table is full, the holder with the most entries loses its oldest, so that no holder
+can displace the entries of others. It never holds a credential, and admits no caller.
 """
 
 from __future__ import annotations

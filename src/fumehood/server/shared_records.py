@@ -1,8 +1,8 @@
 """The audit entries, connections and events that a reader of a share may see: only the kinds and fields listed here.
 
-Runs in the server process. Fields that are not listed are removed: keys, other sandboxes, other contexts, commands,
-paths, names of tools and of environment variables. An entry of no context passes only if it is about the sandbox as a
-whole. Entries that lack fields cannot be verified, so they have no hash here.
+Fields that are not listed are removed: keys, other sandboxes, other contexts, commands, paths, names of tools and of
+environment variables. An entry of no context passes only if it is about the sandbox as a whole. Entries that lack
+fields cannot be verified, so they have no hash here.
 """
 
 from __future__ import annotations

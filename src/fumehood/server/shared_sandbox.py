@@ -1,7 +1,7 @@
 """One sandbox as the reader of a share sees it: only the chosen parts in the chosen time, and no actions.
 
-Runs in the server process. It has only the queries below, over the sandboxes of the key that made the share. A query
-neither resumes the sandbox nor extends its lifetime; ids of keys and of other sandboxes are left out.
+It has only the queries below, over the sandboxes of the key that made the share. A query neither resumes the sandbox
+nor extends its lifetime; ids of keys and of other sandboxes are left out.
 """
 
 from __future__ import annotations

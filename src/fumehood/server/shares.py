@@ -1,8 +1,8 @@
 """Shares of a server: made by the key of a sandbox, opened with their address, and ended within two seconds.
 
-Runs in the server process. A share's token is accepted only on the routes of that share: no other route, dialect or
-WebSocket accepts it. A share ends when its time is over, when its key ends, when it is revoked, and when the setting
-switches shares off (decision 48).
+A share's token is accepted only on the routes of that share: no other route, dialect or WebSocket accepts it. A share
+ends when its time is over, when its key ends, when it is revoked, and when the setting switches shares off (decision
+48).
 """
 
 from __future__ import annotations

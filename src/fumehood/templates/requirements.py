@@ -41,7 +41,7 @@ class InstallerProgram:
 
 
 def run_program(
-    step: str, program: InstallerProgram, workshop: Workshop, *, told: Sequence[str] = (), hint: str = ""
+    step: str, program: InstallerProgram, workshop: Workshop, *, reported: Sequence[str] = (), hint: str = ""
 ) -> None:
     """Runs a program until it ends.
 
@@ -49,7 +49,7 @@ def run_program(
         step: Its name, reported before it starts.
         program: The program.
         workshop: The folder and the template of the build.
-        told: The beginnings of the output lines to report.
+        reported: The beginnings of the output lines to report.
         hint: The hint of the error if the program fails.
 
     Raises:
@@ -84,7 +84,7 @@ def run_program(
 
     with running:
         try:
-            _listen(running, workshop, lines, told)
+            _listen(running, workshop, lines, reported)
         except BaseException:
             os.killpg(running.pid, signal.SIGKILL)
             raise
@@ -100,7 +100,7 @@ def run_program(
 
 
 def _listen(
-    program: subprocess.Popen[str], workshop: Workshop, lines: deque[str], told: Sequence[str]
+    program: subprocess.Popen[str], workshop: Workshop, lines: deque[str], reported: Sequence[str]
 ) -> None:
     if program.stdout is None:
         return
@@ -113,7 +113,7 @@ def _listen(
 
         lines.append(line)
 
-        if line.lstrip().startswith(tuple(told)):
+        if line.lstrip().startswith(tuple(reported)):
             workshop.say(line.strip())
 
 
@@ -212,7 +212,7 @@ class RequirementsSource(Source):
             "installing the requirements with uv",
             InstallerProgram(install, cwd, environ),
             workshop,
-            told=_UV_MESSAGES,
+            reported=_UV_MESSAGES,
             hint=_INSTALL_HINT,
         )
 
@@ -228,7 +228,7 @@ class RequirementsSource(Source):
             "installing the requirements with pip",
             InstallerProgram([*pip, "install", *_PIP_OPTIONS, "-r", file, GUEST_REQUIREMENT], cwd),
             workshop,
-            told=_PIP_MESSAGES,
+            reported=_PIP_MESSAGES,
             hint=_INSTALL_HINT,
         )
 

@@ -419,13 +419,13 @@ class KeptOutput:
         return _Piece(self._count, stream, at_seconds, bytearray(data))
 
     def _with_notices(self, pieces: list[_Piece]) -> Iterator[LogEntry]:
-        told: set[StreamName] = set()
+        reported: set[StreamName] = set()
 
         for piece in pieces:
             one = self._streams[piece.stream]
 
-            if one.dropped_bytes and one.tail and piece is one.tail[0] and piece.stream not in told:
-                told.add(piece.stream)
+            if one.dropped_bytes and one.tail and piece is one.tail[0] and piece.stream not in reported:
+                reported.add(piece.stream)
                 yield LogEntry(
                     stream=piece.stream,
                     text=notice(piece.stream, one.dropped_bytes, one.dropped_lines),
@@ -438,7 +438,7 @@ class KeptOutput:
 
         for stream, one in self._streams.items():
             # If not even one character fits into the tail.
-            if one.dropped_bytes and stream not in told:
+            if one.dropped_bytes and stream not in reported:
                 text = notice(stream, one.dropped_bytes, one.dropped_lines)
                 yield LogEntry(stream=stream, text=text, at_seconds=pieces[-1].at_seconds if pieces else 0.0)
 

@@ -1,8 +1,8 @@
 """The language "bash": one live bash whose directory, variables and functions persist from cell to cell.
 
-Runs in a context. It is an interactive bash without a terminal, because only such a bash abandons the whole cell at an
-interrupt and continues with the next. It reads each cell from a memory file, writes to fds 1 and 2 itself, and reports
-the exit status on a pipe.
+It is an interactive bash without a terminal, because only such a bash abandons the whole cell at an interrupt and
+continues with the next. It reads each cell from a memory file, writes to fds 1 and 2 itself, and reports the exit
+status on a pipe.
 
 A cell that ends bash (`exit`, a failure under `set -e`) ends with that status, and a new bash is started. Before the
 old one exits it writes its variables, functions, aliases and directory into a memory file, which the new one reads;

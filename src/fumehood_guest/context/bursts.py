@@ -1,7 +1,7 @@
 """Lines printed in quick succession, buffered by C code: two calls of Python code cost ten times what a print does.
 
-Runs in a context. A burst takes the text of one stream and one thread. It sends nothing: the stream sends, and also
-begins and ends bursts.
+A burst takes the text of one stream and one thread. It sends nothing: the stream sends, and also begins and ends
+bursts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Comms: the channels of Jupyter's widgets, between objects in user code and a front end.
 
-Runs in a context. It never imports the package `comm`: it waits until user code does, usually through a widget library,
-and then makes its comms talk to the host. Messages of a front end are passed to the package, which calls the user's
-handlers.
+It never imports the package `comm`: it waits until user code does, usually through a widget library, and then makes its
+comms talk to the host. Messages of a front end are passed to the package, which calls the user's handlers.
 """
 
 from __future__ import annotations

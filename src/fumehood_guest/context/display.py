@@ -1,7 +1,7 @@
 """Sends what IPython shows to the outlet: the last expression of a cell, and `display()`.
 
-Runs in a context. The two classes replace the parts of IPython that print; they keep no results, because a kept picture
-costs memory for the life of the context.
+The two classes replace the parts of IPython that print; they keep no results, because a kept picture costs memory for
+the life of the context.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The languages "javascript", "typescript" and "java": one live program whose variables persist from cell to cell.
 
-Runs in a context. The program is Node or a JVM with a driver of `fumehood_guest.languages`; it reads cells from one
-pipe and replies on another. What a cell prints comes among the replies, so that stdout and stderr stay in order; what
-is printed between cells, and by other processes, goes to fds 1 and 2. User code shares the process with the driver, so
-its replies are not trusted: a malformed one ends this context, and nothing else. A program that ends takes the context
-with it.
+The program is Node or a JVM with a driver of `fumehood_guest.languages`; it reads cells from one pipe and replies on
+another. What a cell prints comes among the replies, so that stdout and stderr stay in order; what is printed between
+cells, and by other processes, goes to fds 1 and 2. User code shares the process with the driver, so its replies are not
+trusted: a malformed one ends this context, and nothing else. A program that ends takes the context with it.
 """
 
 from __future__ import annotations

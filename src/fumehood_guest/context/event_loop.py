@@ -1,8 +1,8 @@
 """The user's asyncio loop: top-level await, and tasks that run between cells.
 
-Runs in a context, in its main thread. While a cell without await runs, the loop counts as running, as in Jupyter, so
-that `asyncio.create_task` works there; `asyncio.run` works there too, unlike in Jupyter. While the context is idle the
-loop runs only if it has work: an idle context does not wake up.
+While a cell without await runs, the loop counts as running, as in Jupyter, so that `asyncio.create_task` works there;
+`asyncio.run` works there too, unlike in Jupyter. While the context is idle the loop runs only if it has work: an idle
+context does not wake up.
 """
 
 from __future__ import annotations

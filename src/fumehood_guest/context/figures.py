@@ -1,8 +1,8 @@
 """Figures of matplotlib, plotly and altair: shown automatically, as a picture and as data.
 
-Runs in a context. It never imports these libraries: it waits until user code does, then sets the backend or renderer. A
-matplotlib figure is shown when `plt.show()` is called, or at the end of the cell, and closed, so that the next cell
-begins a new one. Pictures of PIL that a cell saves are shown as results too, as in other code interpreters.
+It never imports these libraries: it waits until user code does, then sets the backend or renderer. A matplotlib figure
+is shown when `plt.show()` is called, or at the end of the cell, and closed, so that the next cell begins a new one.
+Pictures of PIL that a cell saves are shown as results too, as in other code interpreters.
 """
 
 from __future__ import annotations

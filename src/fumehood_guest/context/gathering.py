@@ -1,8 +1,8 @@
 """Gathers lines that follow one another within a few milliseconds, and sends them together.
 
-Runs in a context. A frame for each line would cost more than printing it. A line after a pause is sent at once; a
-thread sends the waiting lines when the code stops printing. The thread exists only while lines come fast, and never
-beside a fork or at the end of a cell.
+A frame for each line would cost more than printing it. A line after a pause is sent at once; a thread sends the waiting
+lines when the code stops printing. The thread exists only while lines come fast, and never beside a fork or at the end
+of a cell.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Waiting between cells: until the host sends something, or a watched descriptor becomes readable.
 
-Runs in a context, in its main thread. This is all that a context of another language needs; `event_loop` adds the loop
-of asyncio for contexts of Python. It must not import asyncio, which is a third of a bare process.
+This is all that a context of another language needs; `event_loop` adds the loop of asyncio for contexts of Python. It
+must not import asyncio, which is a third of a bare process.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class BashAnswerer:
 
     def check(self, code: str) -> Tuple[str, str]:
         """Parses the code without running it."""
-        told = subprocess.run(
+        checked = subprocess.run(
             ("bash", "--norc", "--noprofile", "-n"),
             input=code.replace("\0", "").encode("utf-8", "surrogateescape"),
             stdout=subprocess.DEVNULL,
@@ -125,10 +125,10 @@ class BashAnswerer:
         )
         backslashes = len(code) - len(code.rstrip("\\"))
 
-        if backslashes % 2 or any(word in told.stderr for word in _UNFINISHED):
+        if backslashes % 2 or any(word in checked.stderr for word in _UNFINISHED):
             return "incomplete", ""
 
-        return ("complete" if told.returncode == 0 else "invalid"), ""
+        return ("complete" if checked.returncode == 0 else "invalid"), ""
 
 
 def answer(answerer: Answerer, question: Header, code: str) -> Reply:

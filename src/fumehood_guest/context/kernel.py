@@ -1,8 +1,8 @@
 """The language "kernel:NAME": a Jupyter kernel of the template or the sandbox, with a client in the context.
 
-Runs in a context. The kernel is a program of its own, started by its kernel spec; the context talks to it over unix
-sockets or the loopback of the sandbox, with a random key, and does not trust its messages. A kernel that ends takes the
-context with it. Whether it keeps its state at an interrupt, and how soon it answers, depends on the kernel.
+The kernel is a program of its own, started by its kernel spec; the context talks to it over unix sockets or the
+loopback of the sandbox, with a random key, and does not trust its messages. A kernel that ends takes the context with
+it. Whether it keeps its state at an interrupt, and how soon it answers, depends on the kernel.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The outlet: sends all output of user code to the host: text, results and errors.
 
-Runs in a context. It knows the current execution, gives each message its id and time, and enforces the limits of
-results: excess results are counted and not sent. Text is sent completely: the host keeps its head and its tail, also
-when this process is killed. The host trusts none of this and counts again. In a process that user code has forked, the
-outlet writes plain text to fds 1 and 2 instead, because the channel belongs to the parent.
+It knows the current execution, gives each message its id and time, and enforces the limits of results: excess results
+are counted and not sent. Text is sent completely: the host keeps its head and its tail, also when this process is
+killed. The host trusts none of this and counts again. In a process that user code has forked, the outlet writes plain
+text to fds 1 and 2 instead, because the channel belongs to the parent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The language "r": R in the process of the context, whose workspace persists from cell to cell.
 
-Runs in a context. R is a library here (`fumehood_guest.languages.libr`), so that a fork of the context is a fork of R:
-checkpoints and forks need nothing more. What R prints goes through our streams, in order with everything else; a
-process that R forks by itself, such as a worker of `parallel`, writes to fds 1 and 2 instead. While a cell runs, SIGINT
-is R's.
+R is a library here (`fumehood_guest.languages.libr`), so that a fork of the context is a fork of R: checkpoints and
+forks need nothing more. What R prints goes through our streams, in order with everything else; a process that R forks
+by itself, such as a worker of `parallel`, writes to fds 1 and 2 instead. While a cell runs, SIGINT is R's.
 """
 
 from __future__ import annotations
@@ -125,9 +124,9 @@ class RShell:
 
         with self._gate.closed():
             if kind == "error":
-                told = {name: content.decode("utf-8", "replace") for name, content in formats.items()}
-                name, value = told.get("name", ""), told.get("value", "")
-                trace = told.get("trace", "").splitlines() or [f"{name}: {value}"]
+                texts = {name: content.decode("utf-8", "replace") for name, content in formats.items()}
+                name, value = texts.get("name", ""), texts.get("value", "")
+                trace = texts.get("trace", "").splitlines() or [f"{name}: {value}"]
                 self._error = (name, value, trace)
                 return
 

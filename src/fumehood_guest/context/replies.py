@@ -1,9 +1,9 @@
 """Replies: the host's answers during a cell, passed to the thread or coroutine that waits for each.
 
-Runs in a context. Threads and coroutines may wait at the same time, and there is one channel. One of the waiting
-threads, the leader, reads for all; when it has its own reply the next one takes over. Event loops watch the channel
-themselves while one of their coroutines waits. Between cells nothing here reads: the channel belongs to the context
-again, and pending waits end with None.
+Threads and coroutines may wait at the same time, and there is one channel. One of the waiting threads, the leader,
+reads for all; when it has its own reply the next one takes over. Event loops watch the channel themselves while one of
+their coroutines waits. Between cells nothing here reads: the channel belongs to the context again, and pending waits
+end with None.
 """
 
 from __future__ import annotations

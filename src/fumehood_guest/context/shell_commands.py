@@ -1,7 +1,7 @@
 """`!command` and `%pip`: a shell command as a child that writes straight to fds 1 and 2.
 
-Runs in a context. The child is in the context's process group, so that an interrupt reaches both. It has no terminal,
-and no thread reads on its behalf: its output streams to the host by itself.
+The child is in the context's process group, so that an interrupt reaches both. It has no terminal, and no thread reads
+on its behalf: its output streams to the host by itself.
 """
 
 from __future__ import annotations

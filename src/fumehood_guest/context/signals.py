@@ -1,8 +1,8 @@
 """When signals are delivered: only while user code runs, or while the context waits for work.
 
-Runs in a context, in its main thread. At other times signals are blocked: an interrupt can neither end the loop that
-serves the host nor cut a frame in half. One that arrives on the way into a cell stays pending and interrupts that cell;
-one that arrives after it is discarded. It must never block a signal while user code runs.
+At other times signals are blocked: an interrupt can neither end the loop that serves the host nor cut a frame in half.
+One that arrives on the way into a cell stays pending and interrupts that cell; one that arrives after it is discarded.
+It must never block a signal while user code runs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The standard input of one execution: descriptor 0, sys.stdin, input() and getpass.getpass().
 
-Runs in a context. Content that the host has sent is in a memory file, so that Python, C code and child processes read
-it, each from where the last one stopped, up to its end. After the execution descriptor 0 is empty again. Without
-content, input() sends its question to the host as a frame; the answer arrives among the replies to the cell. A wait can
-be interrupted; an answer that arrives too late is dropped.
+Content that the host has sent is in a memory file, so that Python, C code and child processes read it, each from where
+the last one stopped, up to its end. After the execution descriptor 0 is empty again. Without content, input() sends its
+question to the host as a frame; the answer arrives among the replies to the cell. A wait can be interrupted; an answer
+that arrives too late is dropped.
 
 A program of `fumehood run` reads the standard input of the command instead: `sys.stdin` asks for it piece by piece, so
 that it may be of any length and may arrive while the program runs. Descriptor 0 stays empty, for child processes.

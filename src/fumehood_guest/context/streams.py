@@ -1,9 +1,9 @@
 """sys.stdout and sys.stderr of user code.
 
-Runs in a context. Text is sent at each newline, at 8 KiB, and before anything else becomes visible. Lines that follow
-one another faster than every few milliseconds are gathered and sent together (`gathering`), and taken by C code
-(`bursts`). Any thread may write; lines of different threads are not mixed. Nothing here touches fds 1 and 2, which
-belong to child processes and C code, except in a process that user code has forked.
+Text is sent at each newline, at 8 KiB, and before anything else becomes visible. Lines that follow one another faster
+than every few milliseconds are gathered and sent together (`gathering`), and taken by C code (`bursts`). Any thread may
+write; lines of different threads are not mixed. Nothing here touches fds 1 and 2, which belong to child processes and C
+code, except in a process that user code has forked.
 """
 
 from __future__ import annotations

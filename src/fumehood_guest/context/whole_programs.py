@@ -1,10 +1,9 @@
 """The languages that keep no state: each cell is a whole program, which is compiled if need be, and run once.
 
-Runs in a context. How a language is compiled and run comes from the host as data: the names of the file and of the
-programs. Source and program are written to a folder that is removed after the cell, unless the host has named the
-folder. The program has a session of its own, the cell's standard input, and fds 1 and 2; processes that it leaves
-running in the session are killed when it ends. The descendants of a judged program are killed wherever they are, and
-their memory counts.
+How a language is compiled and run comes from the host as data: the names of the file and of the programs. Source and
+program are written to a folder that is removed after the cell, unless the host has named the folder. The program has a
+session of its own, the cell's standard input, and fds 1 and 2; processes that it leaves running in the session are
+killed when it ends. The descendants of a judged program are killed wherever they are, and their memory counts.
 """
 
 from __future__ import annotations

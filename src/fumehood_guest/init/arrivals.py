@@ -1,8 +1,8 @@
 """Connections that programs in the sandbox make to the host: each gets a stream from the host, and a relay to it.
 
-Runs in init. Init must not interpret the traffic: for each connection that a listening socket accepts it requests a
-stream from the host by an event, and copies bytes between the two. Their number is bounded here and by the host;
-further ones wait in the kernel's queue.
+Init must not interpret the traffic: for each connection that a listening socket accepts it requests a stream from the
+host by an event, and copies bytes between the two. Their number is bounded here and by the host; further ones wait in
+the kernel's queue.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from fumehood_guest.init.files import Files
 from fumehood_guest.init.processes import Processes
 from fumehood_guest.init.relays import Relays
 from fumehood_guest.init.served_ports import GuestServedPorts
-from fumehood_guest.init.sigstop_freezer import Standstill
+from fumehood_guest.init.sigstop_freezer import SigstopFreezer
 from fumehood_guest.init.snapshots import Snapshots
 from fumehood_guest.init.watches import Watches
 from fumehood_guest.shared import memory, process_usage
@@ -81,11 +81,11 @@ class Init:
         self._relays = Relays(self)
         self._egress = Egress(self, listener)
         self._served_ports = GuestServedPorts(self)
-        self._standstill = Standstill()
-        self._snapshots = Snapshots(self._standstill, self.add_reader)
+        self._freezer = SigstopFreezer()
+        self._snapshots = Snapshots(self._freezer, self.add_reader)
         self._verbs: Dict[str, Callable[..., Reply]] = {
-            "stop_all": self._standstill.stop_all,
-            "continue_all": self._standstill.continue_all,
+            "stop_all": self._freezer.stop_all,
+            "continue_all": self._freezer.continue_all,
             "signal_context": self._signal_context,
             "kill_context": self._kill_context,
             "metrics": self._metrics,
@@ -112,7 +112,7 @@ class Init:
         self._egress.begin()
 
         while True:
-            timeout_ms = self._watcher.pause_ms() if self._watcher and not self._standstill.is_on else None
+            timeout_ms = self._watcher.pause_ms() if self._watcher and not self._freezer.is_on else None
 
             ready = self._poller.poll(timeout_ms)
             self._just_removed.clear()
@@ -124,7 +124,7 @@ class Init:
                 if reader is not None and fd not in self._just_removed:
                     reader(events)
 
-            if self._watcher and not self._standstill.is_on:
+            if self._watcher and not self._freezer.is_on:
                 self._bound_memory(self._watcher)
 
     def _bound_memory(self, watcher: MemoryWatcher) -> None:

@@ -36,7 +36,7 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) ->
         program: The system call filter of guest code.
         shell: The prepared interpreter, for contexts.
     """
-    sock, orders, leash, host = fds[:_GIVEN_FDS]
+    sock, orders, liveness, host = fds[:_GIVEN_FDS]
     try:
         os.setsid()
         os.mkdir(options["folder"], 0o700)
@@ -47,20 +47,20 @@ def main(fds: List[int], options: Dict[str, Any], program: bytes, shell: Any) ->
         os._exit(1)
 
     if init == 0:
-        close_all([leash, host])
+        close_all([liveness, host])
         landlock_init.main(sock, orders, options, program, shell)
 
     close_all([sock, orders])
-    _wait(init, leash, host)
+    _wait(init, liveness, host)
     _end_all_processes()
     _remove(options["folder"])
     os._exit(0)
 
 
-def _wait(init: int, leash: int, host: int) -> None:
+def _wait(init: int, liveness: int, host: int) -> None:
     poller = select.poll()
 
-    for fd in (os.pidfd_open(init), leash, host):
+    for fd in (os.pidfd_open(init), liveness, host):
         poller.register(fd, select.POLLIN)
 
     poller.poll()

@@ -1,9 +1,9 @@
 """Lease breaks: which leased file a process is about to change.
 
-Runs in init. The kernel sends a signal when a lease is broken (man 2 fcntl, F_SETSIG); a signalfd also tells whose
-descriptor it was, so that one opened file takes one check and not a check of every lease. The kernel falls back to
-SIGIO, which names no descriptor, when its queue of signals is full: then every lease has to be checked. What is read
-here is a hint, since a process of the guest may send the same signal: the lease itself decides.
+The kernel sends a signal when a lease is broken (man 2 fcntl, F_SETSIG); a signalfd also tells whose descriptor it was,
+so that one opened file takes one check and not a check of every lease. The kernel falls back to SIGIO, which names no
+descriptor, when its queue of signals is full: then every lease has to be checked. What is read here is a hint, since a
+process of the guest may send the same signal: the lease itself decides.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Processes: commands and terminals that init starts for the host.
 
-Runs in init. The output of a command goes straight to the host through pipes that the host made; only the bytes of a
-terminal pass through here, because its master end must never leave the sandbox. A process is a session of its own, so
-that a signal reaches all of it.
+The output of a command goes straight to the host through pipes that the host made; only the bytes of a terminal pass
+through here, because its master end must never leave the sandbox. A process is a session of its own, so that a signal
+reaches all of it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Relays: connections of the host to servers inside the sandbox.
 
-Runs in init. Only a process of the sandbox's network namespace can reach its loopback, so init connects there, and
-copies bytes between that connection and a socket that the host has sent. The host gets no descriptor of the guest:
-another process that shares it could make it block, and the host with it. Nothing here blocks: the host sets the time-
-out for connecting, and at most one chunk is buffered in each direction.
+Only a process of the sandbox's network namespace can reach its loopback, so init connects there, and copies bytes
+between that connection and a socket that the host has sent. The host gets no descriptor of the guest: another process
+that shares it could make it block, and the host with it. Nothing here blocks: the host sets the time- out for
+connecting, and at most one chunk is buffered in each direction.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _STOPPED = "T"
 _LOOKS = 2
 
 
-class Standstill:
+class SigstopFreezer:
     """Whether the sandbox is stopped, and which processes were stopped before."""
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
 """Snapshots: the writable files of a sandbox at one moment, to compare with and to restore.
 
-Runs in init. An unchanged file is not copied: init keeps each file open under a read lease, and when a process opens it
-for writing, the kernel blocks that until init has copied the content (man 2 fcntl, "Leases"; see `lease_breaks`). A
-file that was open for writing when the snapshot was taken, or that exceeds the number of leases, is copied at once.
-Copies are nameless files of the sandbox's own filesystem and count as its disk. While a snapshot is taken or restored,
-all processes of the sandbox are stopped, except those that wait for the host. If a content could not be kept, this is
+An unchanged file is not copied: init keeps each file open under a read lease, and when a process opens it for writing,
+the kernel blocks that until init has copied the content (man 2 fcntl, "Leases"; see `lease_breaks`). A file that was
+open for writing when the snapshot was taken, or that exceeds the number of leases, is copied at once. Copies are
+nameless files of the sandbox's own filesystem and count as its disk. While a snapshot is taken or restored, all
+processes of the sandbox are stopped, except those that wait for the host. If a content could not be kept, this is
 recorded, and its snapshot cannot be restored: it must never restore a wrong file.
 """
 
@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 from fumehood_guest.init.files import MAX_CHUNK_BYTES
 from fumehood_guest.init.lease_breaks import LeaseBreaks
 from fumehood_guest.init.restore import Restoration
-from fumehood_guest.init.sigstop_freezer import Standstill
+from fumehood_guest.init.sigstop_freezer import SigstopFreezer
 from fumehood_guest.shared import process_usage
 from fumehood_guest.shared.writable_files import (
     PART_PREFIX,
@@ -61,14 +61,14 @@ class Snapshots:
     """The snapshots of this sandbox, by number.
 
     Args:
-        standstill: Stops the processes.
+        freezer: Stops the processes.
         add_reader: Registers a function, to be called with the events of a descriptor whenever it is readable.
     """
 
     def __init__(
-        self, standstill: Standstill, add_reader: Callable[[int, Callable[[int], None]], None]
+        self, freezer: SigstopFreezer, add_reader: Callable[[int, Callable[[int], None]], None]
     ) -> None:
-        self._standstill = standstill
+        self._freezer = freezer
         self._add_reader = add_reader
         # None before the first snapshot.
         self._breaks: Optional[LeaseBreaks] = None
@@ -341,13 +341,13 @@ class Snapshots:
     @contextmanager
     def _still(self, held: Sequence[int]) -> Iterator[None]:
         """Stops all processes for the block, unless all of them wait for the host anyway."""
-        if self._standstill.is_on or set(process_usage.living()) <= set(held):
+        if self._freezer.is_on or set(process_usage.living()) <= set(held):
             yield
             return
 
         deadline = time.monotonic() + _STOP_SECONDS
         try:
-            while not self._standstill.stop_all()[0]["stopped"]:
+            while not self._freezer.stop_all()[0]["stopped"]:
                 # A process that waits for a lease stops only once it has it.
                 self.copy_what_is_opened()
 
@@ -358,7 +358,7 @@ class Snapshots:
 
             yield
         finally:
-            self._standstill.continue_all()
+            self._freezer.continue_all()
 
 
 def _between(before: Dict[str, SnapshotEntry], after: Dict[str, SnapshotEntry]) -> Found:

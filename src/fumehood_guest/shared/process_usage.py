@@ -82,8 +82,8 @@ def _is_beneath(name: str) -> bool:
     except OSError:
         return True  # it has ended
 
-    told = (b"NSpid:", b"CapPrm:", b"Uid:")
-    fields = {line.partition(b":")[0]: line.split()[1:] for line in lines if line.startswith(told)}
+    names = (b"NSpid:", b"CapPrm:", b"Uid:")
+    fields = {line.partition(b":")[0]: line.split()[1:] for line in lines if line.startswith(names)}
     # User code never has a capability, and never runs as the owner of forks; the process that makes forks does.
     is_own = int(fields[b"CapPrm"][0], 16) != 0 or int(fields[b"Uid"][0]) == FORK_OWNER_UID
     return is_own or len(fields[b"NSpid"]) > 1

@@ -249,7 +249,7 @@ def test_a_program_that_fails_is_quoted_with_its_last_lines(tmp_path):
             "doing it",
             InstallerProgram([sys.executable, "-c", code], cwd="/"),
             workshop(tmp_path, heard),
-            told=("Collecting",),
+            reported=("Collecting",),
             hint="do less",
         )
 
@@ -279,7 +279,9 @@ def test_nothing_of_a_program_stays_after_an_interrupt(tmp_path):
     place = Workshop(template="x", folder=place.folder, lock_fd=place.lock_fd, say=interrupt)
     script = "sleep 600 & echo pid $!; wait"
     with pytest.raises(KeyboardInterrupt):
-        run_program("doing it", InstallerProgram(["/bin/sh", "-c", script], cwd="/"), place, told=("pid",))
+        run_program(
+            "doing it", InstallerProgram(["/bin/sh", "-c", script], cwd="/"), place, reported=("pid",)
+        )
 
     ended, _, _ = select.select(children, [], [], 30)
     assert ended == children

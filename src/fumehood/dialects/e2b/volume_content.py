@@ -1,7 +1,6 @@
 """The files of a volume, read and written from outside, as E2B's clients do.
 
-Runs in the server process. While a sandbox holds a volume, its files are read in their last stored state, and cannot be
-written from outside.
+While a sandbox holds a volume, its files are read in their last stored state, and cannot be written from outside.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The folder of a volume in a sandbox: filled when the sandbox is created, and read for what has changed.
 
-Runs in the server process. The guest owns the folder and is hostile: it is read by init, inside, entry by entry within
-the bounds of `volume_store`; links are never followed on purpose, and entries that are neither files nor folders are
-left out and reported.
+The guest owns the folder and is hostile: it is read by init, inside, entry by entry within the bounds of
+`volume_store`; links are never followed on purpose, and entries that are neither files nor folders are left out and
+reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fumehood.values.sandbox import FileInfo
 MAX_LISTED = 10_000
 # A file whose clock is so near is read again: it may have changed within the same tick.
 _SETTLED_SECONDS = 1.0
-_MAX_TOLD = 100
+_MAX_REPORTED = 100
 # Of a folder: its owner, which all code in the sandbox is, lists it and reaches what is in it.
 _READABLE = 0o500
 
@@ -323,7 +323,7 @@ def _is_settled(sign: _Sign, now: float) -> bool:
 
 
 def _leave_out(left_out: dict[str, str], path: str, reason: str) -> None:
-    if len(left_out) < _MAX_TOLD:
+    if len(left_out) < _MAX_REPORTED:
         left_out[path] = reason
 
 

@@ -1,7 +1,6 @@
 """Volumes in sandboxes: a volume is copied into a folder of one sandbox at a time, and changes there are stored.
 
-Runs in the server process. A round that takes long makes the next one wait longer, so that no guest takes more than a
-tenth of a task.
+A round that takes long makes the next one wait longer, so that no guest takes more than a tenth of a task.
 
 The record of a volume names the sandbox that holds it, and the server that stores its changes. A hold ends with its
 sandbox, for whatever reason: the next round, or the next request for the volume, detects it.

@@ -1,8 +1,8 @@
 """The volumes of a server: named folders of files that outlive sandboxes, in the records and blobs of its storage.
 
-Runs in the server process. A volume and each of its files are records that belong to a key; the bytes of a file are a
-blob whose name is made by the store, so no name of a guest is a path of this machine. Files and folders are kept, with
-their content: neither links nor modes nor attributes. Each operation is bounded by the counts and sizes below.
+A volume and each of its files are records that belong to a key; the bytes of a file are a blob whose name is made by
+the store, so no name of a guest is a path of this machine. Files and folders are kept, with their content: neither
+links nor modes nor attributes. Each operation is bounded by the counts and sizes below.
 """
 
 from __future__ import annotations

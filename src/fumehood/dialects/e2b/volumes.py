@@ -1,7 +1,7 @@
 """Volumes as E2B's clients use them: create, list, describe, delete, and mount in sandboxes.
 
-Runs in the server process. The token of a volume gives access only to its files, and acts for the key that the volume
-belongs to, as long as that key is valid; it is derived, so that nothing is stored for it.
+The token of a volume gives access only to its files, and acts for the key that the volume belongs to, as long as that
+key is valid; it is derived, so that nothing is stored for it.
 """
 
 from __future__ import annotations

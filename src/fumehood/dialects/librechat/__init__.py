@@ -1,5 +1,5 @@
 """The dialect of LibreChat's code API: executions with files that outlive them, and code that calls tools.
 
-Runs in the server process. `adapter.py` has the routes; the rest is translation, the files of storage sessions, and
-runs that wait for tools. No other dialect may import it.
+`adapter.py` has the routes; the rest is translation, the files of storage sessions, and runs that wait for tools. No
+other dialect may import it.
 """

@@ -23,7 +23,7 @@ from fumehood_wire import messages, payloads
 from fumehood_wire.frames import ProtocolError
 
 # How soon a checkpoint normally reports that a context made from it was killed.
-_TOLD_SECONDS = 0.2
+_EXIT_SECONDS = 0.2
 _LOOK_SECONDS = 2.0
 
 
@@ -225,7 +225,7 @@ class CheckpointChannel:
         Sends SIGCONT to a checkpoint that does not report the end, since code may have stopped it.
         """
         await self._kill(context.pid)
-        await asyncio.wait([context.exited], timeout=_TOLD_SECONDS)
+        await asyncio.wait([context.exited], timeout=_EXIT_SECONDS)
 
         if not context.exited.done() and self.pid is not None and self.lives:
             await self._send_signal(self.pid, signal.SIGCONT)

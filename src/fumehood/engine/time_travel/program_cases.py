@@ -1,8 +1,7 @@
 """The cases of a judged program in a language other than Python: compiled once, then one process for each case.
 
-Runs in the host process. Contexts of the language, one for each case that runs at the same time, start the processes,
-in a folder that they share. Programs see files written by earlier cases; the judge restores the sandbox's files at the
-end.
+Contexts of the language, one for each case that runs at the same time, start the processes, in a folder that they
+share. Programs see files written by earlier cases; the judge restores the sandbox's files at the end.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def code_interpreter_events(item: Item, *, output_index: int, first_number: int 
         first_number: The number of the first event in the stream.
     """
     begun = {**item, "code": "", "outputs": None, "status": "in_progress"}
-    told: list[tuple[str, Item]] = [
+    named: list[tuple[str, Item]] = [
         ("response.output_item.added", {"item": begun}),
         ("response.code_interpreter_call.in_progress", {"item_id": item["id"]}),
         ("response.code_interpreter_call_code.delta", {"item_id": item["id"], "delta": item["code"]}),
@@ -148,7 +148,7 @@ def code_interpreter_events(item: Item, *, output_index: int, first_number: int 
         ("response.output_item.done", {"item": item}),
     ]
 
-    for number, (kind, fields) in enumerate(told, first_number):
+    for number, (kind, fields) in enumerate(named, first_number):
         yield {"type": kind, "output_index": output_index, "sequence_number": number, **fields}
 
 

@@ -221,28 +221,30 @@ def _calls_before(request: ModelRequest) -> int:
 
 def _as_prose(messages: tuple[Message, ...], dialect: str) -> tuple[Message, ...]:
     """Return the conversation of user and model alone, in turns: some chat templates accept nothing else."""
-    told: list[Message] = []
+    converted: list[Message] = []
 
     for message in messages:
         match message:
             case ModelMessage(native=(raw, *_)) if message.dialect == dialect:
-                told.append(ModelMessage(text=str(raw["raw"])))
+                converted.append(ModelMessage(text=str(raw["raw"])))
             case ModelMessage():
                 blocks = [f"```python\n{call.code}\n```" for call in message.calls]
-                told.append(ModelMessage(text="\n\n".join([message.text, *blocks]).strip()))
+                converted.append(ModelMessage(text="\n\n".join([message.text, *blocks]).strip()))
             case CellOutput():
                 text = f"Output of {message.call_id}:\n{message.text or '(no output)'}"
-                _say(told, UserMessage(text=text, images=message.images))
+                _say(converted, UserMessage(text=text, images=message.images))
             case UserMessage():
-                _say(told, message)
+                _say(converted, message)
 
-    return tuple(told)
+    return tuple(converted)
 
 
-def _say(told: list[Message], message: UserMessage) -> None:
-    before = told[-1] if told else None
+def _say(converted: list[Message], message: UserMessage) -> None:
+    before = converted[-1] if converted else None
 
     if isinstance(before, UserMessage):
-        told[-1] = UserMessage(text=f"{before.text}\n\n{message.text}", images=before.images + message.images)
+        converted[-1] = UserMessage(
+            text=f"{before.text}\n\n{message.text}", images=before.images + message.images
+        )
     else:
-        told.append(message)
+        converted.append(message)

@@ -145,13 +145,13 @@ class ChatScreen:
         console: The terminal.
         protocol: The protocol by which it shows pictures.
         folder: The folder for pictures.
-        told: The text of an error, with hints that fit the program.
+        error_text: The text of an error, with hints that fit the program.
     """
 
     def __init__(
-        self, console: Console, *, protocol: Protocol, folder: str, told: Callable[[Exception], str]
+        self, console: Console, *, protocol: Protocol, folder: str, error_text: Callable[[Exception], str]
     ) -> None:
-        self._told = told
+        self._error_text = error_text
         self._console = console
         self._protocol = protocol
         self._folder = folder
@@ -185,7 +185,7 @@ class ChatScreen:
 
     def say_error(self, error: Exception) -> None:
         """Write an error, with the way out."""
-        for line in self._told(error).splitlines():
+        for line in self._error_text(error).splitlines():
             self.say(line, "red")
 
     def end_line(self) -> None:

@@ -243,7 +243,7 @@ def open_session(
     output: str | None,
     notebook: str | None,
     environment: Mapping[str, str],
-    told: Callable[[Exception], str],
+    error_text: Callable[[Exception], str],
 ) -> ChatSession:
     """Return a chat in this terminal.
 
@@ -253,11 +253,13 @@ def open_session(
         output: The folder for pictures and new files; None: pictures come to the current folder, and no files.
         notebook: The file of the conversation, written at the end.
         environment: The environment of the terminal.
-        told: The text of an error, with hints that fit the program.
+        error_text: The text of an error, with hints that fit the program.
     """
     # Text of a model and of a guest has neither markup nor emoji, and numbers in it get no colour.
     console = Console(highlight=False, emoji=False, markup=False)
-    screen = ChatScreen(console, protocol=detect_protocol(environment), folder=output or _HERE, told=told)
+    screen = ChatScreen(
+        console, protocol=detect_protocol(environment), folder=output or _HERE, error_text=error_text
+    )
     info = sandbox.get_info()
     model = visible_line(agent.model)
     screen.say(

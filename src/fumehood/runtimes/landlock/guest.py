@@ -1,6 +1,6 @@
-"""The host's handle of one sandbox without namespaces: two sockets, a leash and perhaps a cgroup.
+"""The host's handle of one sandbox without namespaces: two sockets, a liveness pipe and perhaps a cgroup.
 
-The leash is a pipe: when this process ends for any reason, the reaper reads its end and ends the sandbox. Init's
+When this process ends for any reason, the reaper reads the end of the pipe and ends the sandbox. Init's
 greeting is trusted, because no guest code has run by then.
 """
 
@@ -88,7 +88,7 @@ class LandlockGuest(CountedGuest):
         self._limits = limits
         self._cgroup: cgroups.Cgroup | None = None
         self._orders: PacketSocket | None = None
-        self._leash = -1
+        self._liveness = -1
         self._contexts: dict[int, LandlockContext] = {}
         self._uploaded_bytes = 0
         self._last_oom_kills = 0
@@ -99,16 +99,16 @@ class LandlockGuest(CountedGuest):
 
     @contextmanager
     def guest_fds(self, cgroup: cgroups.Cgroup | None) -> Iterator[list[int]]:
-        """Yields the reaper's descriptors: its ends of both sockets, the leash, and the control group."""
+        """Yields the reaper's descriptors: its ends of both sockets, the liveness pipe, and the control group."""
         self._cgroup = cgroup
         self.socket, guest_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.setblocking(False)
         self._is_open = True
         orders, orders_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._orders = PacketSocket(orders, self._init_says, self._init_silent)
-        leash_end, self._leash = os.pipe()
+        liveness_end, self._liveness = os.pipe()
         cgroup_fds = [] if cgroup is None else cgroup.open_cgroup_fds()
-        fds = [guest_end.detach(), orders_end.detach(), leash_end]
+        fds = [guest_end.detach(), orders_end.detach(), liveness_end]
         try:
             yield [*fds, self._spawner.host_pidfd, *cgroup_fds]
         finally:
@@ -175,18 +175,18 @@ class LandlockGuest(CountedGuest):
     # -- life
 
     def kill(self) -> None:
-        if self._leash < 0:
+        if self._liveness < 0:
             return
 
-        leash, self._leash = self._leash, -1
+        liveness, self._liveness = self._liveness, -1
         try:
             # A fork of this process may hold the pipe as well, so closing it is not enough: a byte tells the reaper to
             # end.
-            os.write(leash, b"!")
+            os.write(liveness, b"!")
         except BrokenPipeError:
             pass  # the reaper has ended, and the launcher kills what it has left
         finally:
-            os.close(leash)
+            os.close(liveness)
 
     @property
     def can_freeze(self) -> bool:

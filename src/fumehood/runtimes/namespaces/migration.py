@@ -428,7 +428,7 @@ class MigrationPlace:
     cgroup_fds: Sequence[int]
 
 
-class _Puppet:
+class _Tracee:
     """A traced process that makes the requested calls.
 
     Args:
@@ -489,7 +489,7 @@ def enter(pid: int, origin: RefusedCalls, place: MigrationPlace) -> int | None:
         if not held.is_stopped_in("setns"):
             return None
 
-        lent = _lead(_Puppet(pid, held, origin), place)
+        lent = _lead(_Tracee(pid, held, origin), place)
         return _divide(held, place, lent)
     except BaseException as error:
         held.end()
@@ -507,52 +507,52 @@ def _as_fork_error(step: str, error: OSError) -> ForkError:
     return ForkError.from_errno(step, error.errno or 0)
 
 
-def _lead(puppet: _Puppet, place: MigrationPlace) -> list[int]:
+def _lead(tracee: _Tracee, place: MigrationPlace) -> list[int]:
     """Makes the process carry out all calls of the migration in order.
 
     Returns the numbers of the lent descriptors, now closed.
     """
     # From here on no other process shares its descriptor table.
-    puppet.make("unshare", syscalls.CLONE_FILES)
-    puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
+    tracee.make("unshare", syscalls.CLONE_FILES)
+    tracee.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
 
     if place.has_migrators:
-        puppet.make("setresuid", _UNCHANGED, FORK_OWNER_UID, _UNCHANGED)
+        tracee.make("setresuid", _UNCHANGED, FORK_OWNER_UID, _UNCHANGED)
 
     with _zeros(len(place.cgroup_fds)) as zeros:
-        lent = puppet.take([*place.namespaces.values(), zeros, *place.cgroup_fds])
+        lent = tracee.take([*place.namespaces.values(), zeros, *place.cgroup_fds])
 
     zeros_at = len(lent) - len(place.cgroup_fds) - 1
     namespaces = lent[zeros_at - len(place.namespaces) : zeros_at]
     zeros_there, *cgroup_fds = lent[zeros_at:]
-    puppet.make("setns", namespaces[0])
-    puppet.make("setresgid", GUEST_UID, GUEST_UID, GUEST_UID)
-    puppet.make("setresuid", GUEST_UID, GUEST_UID, FORK_OWNER_UID if place.has_migrators else GUEST_UID)
+    tracee.make("setns", namespaces[0])
+    tracee.make("setresgid", GUEST_UID, GUEST_UID, GUEST_UID)
+    tracee.make("setresuid", GUEST_UID, GUEST_UID, FORK_OWNER_UID if place.has_migrators else GUEST_UID)
 
     for fd in namespaces[1:]:
-        puppet.make("setns", fd)
+        tracee.make("setns", fd)
 
     for cgroup_fd in cgroup_fds:
         # From a file: a process that shares its memory could replace a pid in memory, and move other processes in.
-        puppet.make("sendfile", cgroup_fd, zeros_there, 0, 1, _MOVES_IN)
+        tracee.make("sendfile", cgroup_fd, zeros_there, 0, 1, _MOVES_IN)
 
     for fd in lent:
-        puppet.make("close", fd)
+        tracee.make("close", fd)
 
-    _give_up_capabilities(puppet)
+    _give_up_capabilities(tracee)
     # A change of user resets this to fs.suid_dumpable.
-    puppet.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
+    tracee.make("prctl", syscalls.PR_SET_DUMPABLE, 0)
     return lent
 
 
-def _give_up_capabilities(puppet: _Puppet) -> None:
-    puppet.make("prctl", syscalls.PR_SET_SECUREBITS, caps.SECUREBITS)
+def _give_up_capabilities(tracee: _Tracee) -> None:
+    tracee.make("prctl", syscalls.PR_SET_SECUREBITS, caps.SECUREBITS)
 
     for capability in caps.KNOWN:
-        puppet.make("prctl", syscalls.PR_CAPBSET_DROP, capability)
+        tracee.make("prctl", syscalls.PR_CAPBSET_DROP, capability)
 
-    none = puppet.lay(syscalls.CAPSET_HEADER + bytes(syscalls.CAPSET_BYTES))
-    puppet.make("capset", none, none + len(syscalls.CAPSET_HEADER))
+    none = tracee.lay(syscalls.CAPSET_HEADER + bytes(syscalls.CAPSET_BYTES))
+    tracee.make("capset", none, none + len(syscalls.CAPSET_HEADER))
 
 
 @contextmanager

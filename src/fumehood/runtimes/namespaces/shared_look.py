@@ -1,7 +1,6 @@
 """Shares an expensive inspection of a guest among concurrent callers: one runs at a time.
 
-Runs in the host process, on the engine's loop. This module does not know what is inspected, and must never start a
-second inspection while one is under way.
+This module does not know what is inspected, and must never start a second inspection while one is under way.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The control group of a template's own processes, where code of an image runs in them.
 
-Runs in the host process. An image's own Python is started outside of all sandboxes, and loads code of the image:
-without a group it could use up the memory, the processes and the processors of the machine. Sandboxes leave the group
-when they enter their own; the kernel memory that forking them took stays charged here. On a machine without control
-groups these processes have no bound.
+An image's own Python is started outside of all sandboxes, and loads code of the image: without a group it could use up
+the memory, the processes and the processors of the machine. Sandboxes leave the group when they enter their own; the
+kernel memory that forking them took stays charged here. On a machine without control groups these processes have no
+bound.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The routes of the native API, one file for each kind of resource.
 
-Runs in the server process. A route translates HTTP to verbs of the port, and must not use the engine.
+A route translates HTTP to verbs of the port, and must not use the engine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Events of sandboxes, live: one WebSocket for all subscriptions of a page, and streams of lines for programs.
 
-Runs in the server process. A follower reads at its own pace: a slow follower gets a `gap`, reads the missed data by
-other routes, and never slows down a sandbox. Following resumes no sandbox and extends no lifetime. A socket whose key
-or login has ended is closed within two seconds (decision 44).
+A follower reads at its own pace: a slow follower gets a `gap`, reads the missed data by other routes, and never slows
+down a sandbox. Following resumes no sandbox and extends no lifetime. A socket whose key or login has ended is closed
+within two seconds (decision 44).
 """
 
 from __future__ import annotations

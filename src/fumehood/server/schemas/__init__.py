@@ -1,4 +1,4 @@
 """The pydantic models of the native API: requests and responses, the source of its OpenAPI description.
 
-Runs in the server process. A model must not do I/O.
+A model must not do I/O.
 """

@@ -40,7 +40,7 @@ def build_image(
         ImageError: A base image cannot be pulled.
         InvalidArgumentError: An instruction cannot work.
     """
-    for line in dockerfile.told:
+    for line in dockerfile.warnings:
         bench.say(line)
 
     has_steps = any(one.name == "RUN" for stage in dockerfile.stages for one in stage.instructions)

@@ -20,7 +20,7 @@ _DONE = frozenset(
 )
 # Instructions that are ignored: they affect neither files nor how programs are started.
 _SILENT = frozenset(("LABEL", "EXPOSE", "STOPSIGNAL", "MAINTAINER"))
-_TOLD = {
+_IGNORED = {
     "HEALTHCHECK": "a template has no health check",
 }
 _REFUSED = {
@@ -84,12 +84,12 @@ class Dockerfile:
     Attributes:
         stages: Its stages, in order; the last one is the result.
         defaults: The values of ARG before the first FROM.
-        told: Messages for the user about instructions that are ignored.
+        warnings: Messages for the user about instructions that are ignored.
     """
 
     stages: tuple[Stage, ...]
     defaults: Mapping[str, str]
-    told: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def read_dockerfile(text: str, name: str = "Dockerfile") -> Dockerfile:
@@ -100,11 +100,13 @@ def read_dockerfile(text: str, name: str = "Dockerfile") -> Dockerfile:
     """
     stages: list[Stage] = []
     defaults: dict[str, str] = {}
-    told: list[str] = []
+    warnings: list[str] = []
 
     for instruction in _instructions(text, name):
-        if instruction.name in _TOLD:
-            told.append(f"line {instruction.line}: {instruction.name} is ignored: {_TOLD[instruction.name]}")
+        if instruction.name in _IGNORED:
+            warnings.append(
+                f"line {instruction.line}: {instruction.name} is ignored: {_IGNORED[instruction.name]}"
+            )
         elif instruction.name == "FROM":
             stages.append(_stage(instruction, len(stages), name))
         elif stages:
@@ -118,7 +120,7 @@ def read_dockerfile(text: str, name: str = "Dockerfile") -> Dockerfile:
     if not stages:
         raise _wrong(name, 1, "", "it has no FROM")
 
-    return Dockerfile(stages=tuple(stages), defaults=defaults, told=tuple(told))
+    return Dockerfile(stages=tuple(stages), defaults=defaults, warnings=tuple(warnings))
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -188,7 +190,7 @@ def _instructions(text: str, name: str) -> Iterator[Instruction]:
         if instruction in _REFUSED:
             raise _wrong(name, line, logical, _REFUSED[instruction])
 
-        if instruction not in _DONE | _SILENT | _TOLD.keys():
+        if instruction not in _DONE | _SILENT | _IGNORED.keys():
             raise _wrong(name, line, logical, f"one of {', '.join(sorted(_DONE))}")
 
         flags, rest = _split_flags(rest.strip(), instruction, name, line)
