@@ -90,7 +90,9 @@ def test_a_launcher_that_cannot_be_started_leaves_no_descriptor(monkeypatch, tmp
     monkeypatch.setattr(landlock, "why_impossible", lambda: None)
     monkeypatch.setattr(landlock, "_own_ids", lambda: None)
     monkeypatch.setattr(landlock.tempfile, "tempdir", str(tmp_path))
-    place = landlock.SandboxFolders(rooms="rooms", readable=[], files=None, ids=None, cgroup=(None, ""), envs={})
+    place = landlock.SandboxFolders(
+        rooms="rooms", readable=[], files=None, ids=None, cgroup=(None, ""), envs={}
+    )
     monkeypatch.setattr(landlock.LandlockRuntime, "_place", lambda *_: place)
 
     def refuse(*_arguments, **_named):
