@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fumehood.engine.settings import EngineSettings
+from fumehood.engine.process_settings import ProcessSettings
 from fumehood.errors import InvalidArgumentError
 from fumehood.setting_fields import (
-    check_log_format,
-    check_log_level,
     load,
     other_default,
     setting,
@@ -27,13 +25,13 @@ _MAX_SOCKET_BYTES = 107
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings(EngineSettings):
+class HostSettings(ProcessSettings):
     """The settings of the host daemon; `help` of each field describes it."""
 
     STATE_NAME: ClassVar[str] = "fumehood-host"
     GROUPS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
-    pool_size: int = other_default(EngineSettings, "pool_size", 4)
+    pool_size: int = other_default(ProcessSettings, "pool_size", 4)
     socket: str = setting(
         "unix socket to listen on; empty: host.sock, in fumehood/ of XDG_RUNTIME_DIR or else in the state folder",
         "",
@@ -42,18 +40,10 @@ class HostSettings(EngineSettings):
     state_folder: str = setting(
         "folder for the name of this host; made with mode 0700", "", variable="FUMEHOOD_HOST_STATE_FOLDER"
     )
-    drain_seconds: float = setting("how long calls under way may go on when the daemon ends", 10.0, 0, 3600)
-    log_level: str = setting("least level of the log: debug, info, warning or error", "info")
-    log_format: str = setting("how lines of the log are written: console or json", "console")
-    slow_request_seconds: float = setting(
-        "how long an answer may take to begin until it is logged as slow; 0: any time", 30.0, 0, 86_400
-    )
 
     def __post_init__(self) -> None:
         # Not by `super()`: a dataclass with slots is another class than the one that it is written in.
-        EngineSettings.__post_init__(self)
-        check_log_level(self.log_level)
-        check_log_format(self.log_format)
+        ProcessSettings.__post_init__(self)
 
         if len(os.fsencode(self.socket)) > _MAX_SOCKET_BYTES:
             raise InvalidArgumentError(

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fumehood.bounds import MIB
-from fumehood.engine.settings import EngineSettings
+from fumehood.engine.process_settings import ProcessSettings
 from fumehood.errors import InvalidArgumentError
 from fumehood.setting_fields import (
     HIDDEN,
-    check_log_format,
-    check_log_level,
     load,
     other_default,
     setting,
@@ -36,7 +34,7 @@ _PLAIN_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings(EngineSettings):
+class ServerSettings(ProcessSettings):
     """The settings of the server; `help` of each field describes it."""
 
     STATE_NAME: ClassVar[str] = "fumehood"
@@ -103,7 +101,7 @@ class ServerSettings(EngineSettings):
         "operation": ("drain_seconds", "log_level", "log_format", "slow_request_seconds"),
     }
 
-    pool_size: int = other_default(EngineSettings, "pool_size", 4)
+    pool_size: int = other_default(ProcessSettings, "pool_size", 4)
     host: str = setting("address to listen on; another than loopback needs a token of your own", "127.0.0.1")
     port: int = setting("port to listen on; 0 takes a free one", 8765, 0, 65_535)
     token: str = setting("token of the owner; empty: made at the first start, kept in STATE/token", "")
@@ -182,20 +180,10 @@ class ServerSettings(EngineSettings):
     replit_envs: tuple[str, ...] = setting("environment variables of such runs, as NAME=VALUE", ())
     max_body_bytes: int = setting("largest request body but for uploads of files", 64 * MIB, 1024, 1 << 40)
     max_upload_bytes: int = setting("largest file that may be uploaded", 1 << 30, 1024, 1 << 50)
-    drain_seconds: float = setting(
-        "how long requests under way may go on when the server ends", 10.0, 0, 3600
-    )
-    log_level: str = setting("least level of the log: debug, info, warning or error", "info")
-    log_format: str = setting("how lines of the log are written: console or json", "console")
-    slow_request_seconds: float = setting(
-        "how long an answer may take to begin until it is logged as slow; 0: any time", 30.0, 0, 86_400
-    )
 
     def __post_init__(self) -> None:
         # Not by `super()`: a dataclass with slots is another class than the one that it is written in.
-        EngineSettings.__post_init__(self)
-        check_log_level(self.log_level)
-        check_log_format(self.log_format)
+        ProcessSettings.__post_init__(self)
 
         if unknown := [name for name in self.dialects if name not in DIALECTS]:
             raise InvalidArgumentError(field="dialects", value=unknown[0], allowed=", ".join(DIALECTS))
