@@ -86,7 +86,7 @@ keep(SHOUT, None)
 _FLOOD = """
 import gc, json, os, socket, struct, threading, time
 
-found = [one.id for one in gc.get_objects() if type(one).__name__ == 'Execution' and hasattr(one, 'id')]
+found = [one.id for one in gc.get_objects() if type(one).__name__ == 'GuestExecution' and hasattr(one, 'id')]
 name = next(one for one in found if one[-1:].isdigit())
 header = json.dumps({'type': 'stream', 'id': name, 'name': 'stdout', 'at': 1.0}).encode()
 frame = struct.pack('!II', len(header), 1) + header + b'x'

@@ -23,7 +23,7 @@ CALLER = (
     SPEAKER
     + '''
 def now():
-    found = [one.id for one in gc.get_objects() if type(one).__name__ == 'Execution' and hasattr(one, 'id')]
+    found = [one.id for one in gc.get_objects() if type(one).__name__ == 'GuestExecution' and hasattr(one, 'id')]
     return max((name for name in found if name[-1:].isdigit()), key=lambda name: int(name.rpartition('-')[2]))
 
 def call(number=1, content=b'{"query":"forged"}', **changes):

@@ -37,7 +37,7 @@ def frame(header, payload=b''):
     return struct.pack('!II', len(text), len(payload)) + text + payload
 
 def current():
-    found = [one.id for one in gc.get_objects() if type(one).__name__ == 'Execution' and hasattr(one, 'id')]
+    found = [one.id for one in gc.get_objects() if type(one).__name__ == 'GuestExecution' and hasattr(one, 'id')]
     return next(name for name in found if name[-1:].isdigit())
 
 def stream(text=b'forged', **changes):

@@ -26,7 +26,7 @@ import os, subprocess, sys, sysconfig
 from importlib import metadata
 from packaging.requirements import Requirement
 from fumehood.assemble import template_store
-from fumehood.templates.store import Record, new_info
+from fumehood.templates.store import TemplateRecord, new_info
 from fumehood.values.template import Template
 
 def needs(name, found):
@@ -49,7 +49,7 @@ with store.building("carried", print), store.new_build("carried") as build:
     theirs = sysconfig.get_path("purelib", vars={"base": environment, "platbase": environment})
     subprocess.run(["cp", "-r", *filter(os.path.exists, tops), theirs], check=True)
     info = new_info(template, version=sys.version_info[:3], size_bytes=0, fingerprint="f")
-    store.publish(Record(info=info, build=build.name, interpreter="environment/bin/python"))
+    store.publish(TemplateRecord(info=info, build=build.name, interpreter="environment/bin/python"))
 """
 
 

@@ -34,7 +34,7 @@ class RegistryLogin:
     password: str
 
     def __repr__(self) -> str:
-        return f"Login(user={self.user!r}, password=...)"
+        return f"RegistryLogin(user={self.user!r}, password=...)"
 
     @property
     def basic(self) -> str:
