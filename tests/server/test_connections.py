@@ -15,6 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
+from fumehood.server import connections
 from fumehood.server.connections import BoundedWebSocket, bounded_http
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -112,6 +113,7 @@ def test_w08_targets_of_other_forms_are_no_faults(server: Any, line: bytes) -> N
 
 
 _ASKED: list[str] = []
+_ENDED: list[str] = []
 
 
 async def _app(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
@@ -120,6 +122,14 @@ async def _app(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any
 
     if scope["type"] == "websocket":
         await send({"type": "websocket.accept"})
+
+        if scope["path"] == "/stuck":
+            try:
+                # As of a route that passes the first message on to a program that does not read.
+                await receive()
+                await asyncio.Event().wait()
+            finally:
+                _ENDED.append(scope["query_string"].decode())
 
         while (await receive())["type"] != "websocket.disconnect":
             continue
@@ -243,6 +253,17 @@ def test_w08_requests_behind_one_another_are_few(count: int, answered: int) -> N
     assert asyncio.run(send()) == answered
 
 
+async def _upgraded(port: int, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A WebSocket of a client that answers nothing by itself."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+    )
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+    return reader, writer
+
+
 def test_w08_a_message_has_an_end() -> None:
     """Fragments without content cost a client nothing; their number is bounded."""
 
@@ -263,15 +284,48 @@ def test_w08_a_message_has_an_end() -> None:
     assert asyncio.run(send()) == 1009
 
 
+def test_w08_what_a_client_sent_before_it_left_holds_no_route(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A route that waits for something else than its client ends after it, however the client left; not before."""
+    monkeypatch.setattr(connections, "_LEFT_BEHIND_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "_LEFT_LOOK_SECONDS", 0.05)
+    _ENDED.clear()
+    message = Frame(Opcode.BINARY, b"x").serialize(mask=True)
+    close = Frame(Opcode.CLOSE, b"\x03\xe8").serialize(mask=True)
+
+    async def leave() -> list[str]:
+        async with serving() as port:
+            begun = [await _upgraded(port, f"/stuck?{name}") for name in ("stays", "end", "close", "reset")]
+
+            for (_, writer), sent in zip(
+                begun, (message, message * 3, message + close, message), strict=True
+            ):
+                writer.write(sent)
+
+            raw = begun[-1][1].get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+            for _, writer in begun[1:]:
+                writer.close()
+
+            async with asyncio.timeout(20):
+                while len(_ENDED) < 3:
+                    await asyncio.sleep(0.01)
+
+            ended = sorted(_ENDED)
+            begun[0][1].close()
+            return ended
+
+    assert asyncio.run(leave()) == ["close", "end", "reset"]
+    # A client that leaves is no fault.
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_w08_pings_of_one_who_does_not_read_end() -> None:
     async def send() -> int:
         async with serving() as port:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(
-                b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-            )
-            assert (await reader.readline()).startswith(b"HTTP/1.1 101")
+            reader, writer = await _upgraded(port, "/")
             pings = Frame(Opcode.PING, b"x" * 125).serialize(mask=True) * 1000
             sent = 0
 

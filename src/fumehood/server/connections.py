@@ -58,6 +58,9 @@ _MESSAGE_SECONDS = 50e-6
 _GONE = 1006
 # For how long the messages are still taken of a client that has sent more than it may, and has finished sending.
 _LEFT_SECONDS = 5.0
+# For how long the app may work on what a client sent before it left, and the time between two looks for that.
+_LEFT_BEHIND_SECONDS = 30.0
+_LEFT_LOOK_SECONDS = 5.0
 _TOO_BIG = 1009
 _UNREADABLE = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -263,7 +266,9 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     """A WebSocket whose messages have a bounded number of fragments, and whose pings end when pongs are not read.
 
     Received bytes are parsed for at most some milliseconds at a time, and many short messages are taken at a pace that
-    leaves the server's loop to others, whatever the route does with them.
+    leaves the server's loop to others, whatever the route does with them. A route that still works on messages of a
+    client that has left is cancelled after some time: what it waits for, such as a server in a sandbox that does not
+    read, may last as long as the sandbox.
     """
 
     _shared_pace: ClassVar[SharedPace] = SharedPace(_WEBSOCKETS_PART)
@@ -281,6 +286,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._is_same_turn = False
         self._free_seconds = 0.0
         self._left_at: float | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._was_cancelled = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Discards what was not parsed, and tells the app of an end without a close frame."""
@@ -351,9 +358,27 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         if not has_left(connection):
             return False
 
+        return self._seconds_since_it_left() > _LEFT_SECONDS
+
+    def _seconds_since_it_left(self) -> float:
         now = self.loop.time()
         self._left_at = self._left_at or now
-        return now - self._left_at > _LEFT_SECONDS
+        return now - self._left_at
+
+    def _look(self) -> None:
+        """Cancels an app long after its client has left, whose end uvicorn does not see while it reads nothing."""
+        if self._running is None:
+            return
+
+        connection = self._connection()
+        is_over = self.transport.is_closing() or (connection is not None and has_left(connection))
+
+        if is_over and self._seconds_since_it_left() >= _LEFT_BEHIND_SECONDS:
+            self._was_cancelled = True
+            self._running.cancel()
+            self.transport.abort()
+        else:
+            self.loop.call_later(_LEFT_LOOK_SECONDS, self._look)
 
     def _connection(self) -> socket.socket | None:
         """The socket, if its state can be read."""
@@ -412,7 +437,16 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     async def _answered(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the app, without the error that uvicorn would log for a refused handshake or a client that has left."""
-        await app(scope, receive, send)
+        self._running = asyncio.current_task()
+        self.loop.call_later(_LEFT_LOOK_SECONDS, self._look)
+
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._was_cancelled:
+                raise
+        finally:
+            self._running = None
 
         if self.transport.is_closing():
             self.handshake_complete = True
