@@ -20,7 +20,7 @@ from fumehood.assemble import make_backend
 from fumehood.engine.sandbox import SandboxLaunch
 from fumehood.engine.settings import EngineSettings
 from fumehood.portal import Portal, shared_portal
-from fumehood.runtimes import launcher_client
+from fumehood.runtimes import launch
 from fumehood.runtimes.landlock.runtime import LandlockRuntime
 from fumehood.runtimes.namespaces.runtime import LinuxRuntime
 from fumehood.runtimes.own_interpreters import start_template
@@ -252,7 +252,7 @@ def _watch_late(begin: Callable[[], None]) -> None:
 
         await until_readable(fd)
 
-    launcher_client.until_readable = watch_late
+    launch.until_readable = watch_late
 
 
 def closed_while_filling() -> dict[str, int]:

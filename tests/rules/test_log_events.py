@@ -29,6 +29,7 @@ OF_THE_HOST = {
     "engine/provisioner.py",
     "engine/audit_records.py",
     "runtimes/landlock/runtime.py",
+    "runtimes/launch.py",
     "runtimes/launcher_client.py",
 }
 

@@ -1,53 +1,24 @@
-"""The launcher of a template's processes, seen from the host: errors of a failed launch, and the end of the processes.
+"""The launcher of a template's processes, seen from the host: the guests that it keeps, and the end of the processes.
 
-Runs in the host process, on the engine's loop; shared by the Linux runtimes. A failed step means either a missing
-layer, which is permanent, or exhausted resources, which are temporary; the two must not be confused. A launcher ends
-only after all the processes that it started, so its end means that every process of the template has ended.
+Runs in the host process, on the engine's loop; shared by the Linux runtimes. A launcher ends only after all the
+processes that it started, so its end means that every process of the template has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import subprocess
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-from fumehood.errors import IsolationUnavailableError, SandboxStartError
+from fumehood.errors import SandboxStartError
 from fumehood.runtimes.base import Spawner
 from fumehood.runtimes.linux.usage import Holder, Uncharged
 from fumehood.runtimes.packets import PacketSocket, until_readable
 from fumehood.runtimes.preload_reports import PreloadReport
-from fumehood.text import errno_text
 from fumehood_jail.errors import JailError
-
-# ENOSPC is not one of them: it is what the kernel returns where user namespaces are forbidden.
-_PASSING = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EINTR)
-
-
-def launch_fault(step: str, number: int, detail: str, hint: str) -> SandboxStartError:
-    """Returns the error for a failed step of the launch.
-
-    Args:
-        step: Its name.
-        number: The errno; 0 when no system call failed.
-        detail: The operation that failed.
-        hint: The remedy, if one is known.
-    """
-    reason = detail
-
-    if number and os.strerror(number) not in detail:
-        reason += f": {errno_text(number)}"
-
-    if number in _PASSING:
-        return SandboxStartError(
-            step=step, reason=reason, hint="it has nothing left for now: try again later"
-        )
-
-    hint = hint or "run `fumehood doctor` to see what this machine allows"
-    return IsolationUnavailableError(layer=step, reason=reason, how_to_get_it=hint)
 
 
 def cgroup_fault(error: JailError) -> SandboxStartError:
@@ -58,7 +29,6 @@ def cgroup_fault(error: JailError) -> SandboxStartError:
 
 
 _CLOSE_SECONDS = 10.0
-_MAX_REPORT_BYTES = 1 << 16
 
 
 class Noting(Holder, Protocol):
@@ -168,25 +138,6 @@ class KeptSpawner(Spawner, Generic[_Guest]):
 
         for sock in self._sockets:
             sock.close()
-
-
-async def read_report(fd: int) -> bytes:
-    """Reads a launcher's report: empty if the launch succeeded.
-
-    Uses no thread, so that a cancelled caller leaves no reader behind.
-    """
-    report = b""
-
-    while len(report) < _MAX_REPORT_BYTES:
-        await until_readable(fd)
-        part = os.read(fd, _MAX_REPORT_BYTES)
-
-        if not part:
-            break
-
-        report += part
-
-    return report
 
 
 async def wait_for_exit(process: subprocess.Popen[bytes]) -> None:

@@ -22,7 +22,7 @@ from fumehood.errors import (
     SandboxStartError,
 )
 from fumehood.runtimes.base import ContextLaunch, GuestContext
-from fumehood.runtimes.launcher_client import launch_fault
+from fumehood.runtimes.launch import launch_fault
 from fumehood.runtimes.linux.usage import CountedGuest
 from fumehood.runtimes.packets import PacketSocket, until_readable
 from fumehood.values.limits import Limits

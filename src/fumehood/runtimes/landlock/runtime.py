@@ -8,13 +8,11 @@ that user's id.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import platform
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from contextlib import ExitStack
@@ -32,7 +30,8 @@ from fumehood.runtimes.landlock.plan import (
     template_python,
 )
 from fumehood.runtimes.landlock.spawner import LandlockSpawner, SandboxFolders
-from fumehood.runtimes.launcher_client import launch_fault, read_report, until_ended
+from fumehood.runtimes.launch import LauncherStart
+from fumehood.runtimes.launcher_client import until_ended
 from fumehood.runtimes.linux.control_groups import CGROUP_PREFIX
 from fumehood.runtimes.linux.machine import LinuxRoom
 from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
@@ -43,7 +42,6 @@ from fumehood_jail import cgroups, seccomp, users
 from fumehood_jail.advice import joined_reasons
 from fumehood_jail.errors import JailError
 from fumehood_jail.landlock_fence import why_impossible
-from fumehood_wire.frames import ProtocolError, parse_json
 
 _READY_SECONDS = 120.0
 _ZYGOTE = (
@@ -51,10 +49,7 @@ _ZYGOTE = (
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.landlock_zygote import main; main()"
 )
-_LAUNCHER = (
-    "import sys; sys.path.insert(0, {folder!r}); "
-    "from fumehood_jail.landlock_launcher import main; main(int(sys.argv[1]))"
-)
+_LAUNCHER = "fumehood_jail.landlock_launcher"
 _LAYER = "landlock"
 _CHECK_ACCESS = "check that its interpreter and its packages can be read by the user of the guests"
 
@@ -173,7 +168,8 @@ class LandlockRuntime(Runtime):
             zygote, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             unused.callback(zygote.close)
             unused.callback(zygote_end.close)
-            launcher = _Launcher(template, folder, place, zygote_end, program)
+            plan = _plan(template, folder, place, program)
+            launcher = LauncherStart(_LAUNCHER, plan, {"zygote_fd": zygote_end})
             unused.pop_all()
 
         spawner: LandlockSpawner | None = None
@@ -231,99 +227,24 @@ async def _undo(
     await until_ended(launcher)
 
 
-class _Launcher:
-    """A started launcher that has not reported its launch yet."""
-
-    def __init__(
-        self,
-        template: Template,
-        folder: str,
-        place: SandboxFolders,
-        zygote_end: socket.socket,
-        program: bytes,
-    ) -> None:
-        # What is passed on is closed here in any case; the rest only if no launcher could be started.
-        with ExitStack() as passed, ExitStack() as kept:
-            passed.callback(zygote_end.close)
-            self._report_fd, report_write = os.pipe()
-            kept.callback(os.close, self._report_fd)
-            passed.callback(os.close, report_write)
-            host_pidfd = os.pidfd_open(os.getpid())
-            passed.callback(os.close, host_pidfd)
-            self._stderr = os.memfd_create("fumehood-template-stderr")
-            kept.callback(os.close, self._stderr)
-            plan_fd = os.memfd_create("fumehood-plan")
-            passed.callback(os.close, plan_fd)
-            plan = self._plan(template, folder, place)
-            plan |= {
-                "seccomp": program.hex(),
-                "zygote_fd": zygote_end.fileno(),
-                "report_fd": report_write,
-                "host_pidfd": host_pidfd,
-            }
-            os.write(plan_fd, json.dumps(plan).encode())
-            os.lseek(plan_fd, 0, os.SEEK_SET)
-            code = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _LAUNCHER.format(folder=code), str(plan_fd)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                cwd="/",
-                env={},
-                pass_fds=(plan_fd, zygote_end.fileno(), report_write, host_pidfd),
-                start_new_session=True,
-            )
-            kept.pop_all()
-
-    @staticmethod
-    def _plan(template: Template, folder: str, place: SandboxFolders) -> dict[str, Any]:
-        user = None if place.ids is None else _user_of(place.ids)
-        return {
-            "argv": [template_python(template), "-B", "-c", _ZYGOTE],
-            "envs": {
-                **place.envs,
-                "PYTHONPATH": os.path.join(folder, "code"),
-                "LD_BIND_NOW": "1",
-                "MPLCONFIGDIR": os.path.join(place.rooms, "matplotlib"),
-            },
-            "uid": user,
-            "gid": user,
-            "folder": folder,
-            "rooms": place.rooms,
-            "readable": place.readable,
-        }
-
-    async def launched(self) -> None:
-        """Waits until the zygote's interpreter has been started.
-
-        Raises:
-            IsolationUnavailableError: A step of the launch failed; the error names it.
-        """
-        report = await read_report(self._report_fd)
-
-        if not report:
-            return
-
-        try:
-            fields: Any = parse_json(report)
-            step, number, detail, hint = (fields[name] for name in ("step", "errno", "detail", "hint"))
-        except (ProtocolError, KeyError, TypeError):
-            raise SandboxStartError(
-                step="launch", reason=repr(report[:200]), logged="its report cannot be read"
-            ) from None
-
-        raise launch_fault(str(step), int(number), str(detail), str(hint))
-
-    def last_words(self) -> str:
-        """The last output of the launcher or the zygote to standard error."""
-        size = os.fstat(self._stderr).st_size
-        return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
-
-    def close(self) -> None:
-        """Closes the report pipe and the file for standard error."""
-        os.close(self._report_fd)
-        os.close(self._stderr)
+def _plan(template: Template, folder: str, place: SandboxFolders, program: bytes) -> dict[str, Any]:
+    """The plan of the launcher, with the system call filter of its own."""
+    user = None if place.ids is None else _user_of(place.ids)
+    return {
+        "argv": [template_python(template), "-B", "-c", _ZYGOTE],
+        "envs": {
+            **place.envs,
+            "PYTHONPATH": os.path.join(folder, "code"),
+            "LD_BIND_NOW": "1",
+            "MPLCONFIGDIR": os.path.join(place.rooms, "matplotlib"),
+        },
+        "uid": user,
+        "gid": user,
+        "folder": folder,
+        "rooms": place.rooms,
+        "readable": place.readable,
+        "seccomp": program.hex(),
+    }
 
 
 def _own_ids() -> users.IdPlan | None:

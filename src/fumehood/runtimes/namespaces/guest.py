@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fumehood import failpoints
 from fumehood.errors import ForkError, SandboxStartError
 from fumehood.runtimes.base import ContextLaunch, Guest, GuestContext
-from fumehood.runtimes.launcher_client import launch_fault
+from fumehood.runtimes.launch import launch_fault
 from fumehood.runtimes.linux.usage import CountedGuest
 from fumehood.runtimes.namespaces.migration import (
     MigrationSource,

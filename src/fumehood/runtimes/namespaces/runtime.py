@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
 import platform
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,7 +23,8 @@ from fumehood.bounds import TEMPLATE_MEMORY_BYTES
 from fumehood.cancellation import abandon, cancel_and_wait, finish
 from fumehood.errors import IsolationUnavailableError, SandboxStartError, TemplateError
 from fumehood.runtimes.base import Room, Runtime
-from fumehood.runtimes.launcher_client import launch_fault, read_report, wait_for_exit
+from fumehood.runtimes.launch import LauncherStart
+from fumehood.runtimes.launcher_client import wait_for_exit
 from fumehood.runtimes.linux.control_groups import CGROUP_PREFIX
 from fumehood.runtimes.linux.machine import LinuxRoom
 from fumehood.runtimes.namespaces.image_plan import (
@@ -38,7 +37,6 @@ from fumehood.runtimes.namespaces.image_plan import (
 from fumehood.runtimes.namespaces.plan import GUEST_PACKAGES, GUEST_PYTHON, guest_environment, root_plan
 from fumehood.runtimes.namespaces.spawner import Filters, LinuxSpawner
 from fumehood.runtimes.namespaces.template_group import TemplateGroup
-from fumehood.runtimes.packets import close_all
 from fumehood.runtimes.preload_reports import LeftOutModules, start_fault
 from fumehood.templates.environment import read_environment
 from fumehood.templates.given_files import check_files
@@ -49,7 +47,6 @@ from fumehood_jail import cgroups, landlock_fence, probe, seccomp, users
 from fumehood_jail.advice import joined_reasons
 from fumehood_jail.errors import JailError
 from fumehood_jail.launch import BASE_UID
-from fumehood_wire.frames import ProtocolError, parse_json
 
 # Importing pandas and matplotlib on a slow, busy machine takes seconds; building a font cache takes much longer.
 _READY_SECONDS = 120.0
@@ -73,10 +70,7 @@ _JAIL_INIT = (
     "from fumehood_guest.shared.fork_hooks import leave_out; leave_out(); "
     "from fumehood_guest.template.jail_init import main; main()"
 )
-_LAUNCHER = (
-    "import sys; sys.path.insert(0, {folder!r});"
-    " from fumehood_jail.launcher import main; main(int(sys.argv[1]))"
-)
+_LAUNCHER = "fumehood_jail.launcher"
 
 
 class LinuxRuntime(Runtime):
@@ -155,7 +149,9 @@ class LinuxRuntime(Runtime):
             unused.callback(ids.release)
             jail_init, jail_init_end = _packet_pair(unused)
             zygote, zygote_end = _packet_pair(unused)
-            launcher = _Launcher(root, (jail_init_end, zygote_end), ids, program, freezer, group)
+            plan = _plan(root, ids, program, freezer)
+            ends = {"jail_init_fd": jail_init_end, "zygote_fd": zygote_end}
+            launcher = LauncherStart(_LAUNCHER, plan, ends, group.open_fds() if group is not None else ())
             return _Launched(
                 launcher,
                 (jail_init, zygote),
@@ -172,7 +168,7 @@ class LinuxRuntime(Runtime):
         try:
             # While the launcher's interpreter starts: compiling takes as long.
             filters = self._sandbox_filters()
-            await launcher.launched()
+            await _until_launched(launcher)
             jail_init, zygote = launched.sockets
             spawner = LinuxSpawner(
                 jail_init=jail_init,
@@ -339,118 +335,41 @@ def _bare_root_of(template: Template) -> _Root:
     )
 
 
-class _Launcher:
-    """A started launcher that has not reported its launch yet."""
+def _plan(root: _Root, ids: users.IdPlan, program: bytes, freezer: dict[str, str] | None) -> dict[str, Any]:
+    """The plan of the launcher, with the system call filter of the zygote."""
+    return {
+        "argv": [root.python, "-B", "-c", _JAIL_INIT],
+        "envs": {
+            **root.template_envs,
+            # Symbols are bound once, and not again in each fork.
+            "LD_BIND_NOW": "1",
+            "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
+        },
+        "freezer": freezer,
+        "root": root.plan,
+        "ids": ids.to_dict(),
+        "seccomp": program.hex(),
+    }
 
-    def __init__(
-        self,
-        root: _Root,
-        ends: tuple[socket.socket, socket.socket],
-        ids: users.IdPlan,
-        program: bytes,
-        freezer: dict[str, str] | None,
-        group: TemplateGroup | None,
-    ) -> None:
-        jail_init_end, zygote_end = ends
 
-        # What is passed on is closed here in any case; the rest only if no launcher could be started.
-        with ExitStack() as passed, ExitStack() as kept:
-            passed.callback(jail_init_end.close)
-            passed.callback(zygote_end.close)
-            self._report_fd, report_write = os.pipe()
-            kept.callback(os.close, self._report_fd)
-            passed.callback(os.close, report_write)
-            host_pidfd = os.pidfd_open(os.getpid())
-            passed.callback(os.close, host_pidfd)
-            self._stderr = os.memfd_create("fumehood-template-stderr")
-            kept.callback(os.close, self._stderr)
-            plan_fd = os.memfd_create("fumehood-plan")
-            passed.callback(os.close, plan_fd)
-            cgroup_fds = group.open_fds() if group is not None else []
-            passed.callback(close_all, cgroup_fds)
-            plan = self._plan(root, freezer)
-            plan |= {
-                "cgroup_fds": cgroup_fds,
-                "host_pidfd": host_pidfd,
-                "ids": ids.to_dict(),
-                "jail_init_fd": jail_init_end.fileno(),
-                "zygote_fd": zygote_end.fileno(),
-                "report_fd": report_write,
-                "seccomp": program.hex(),
-            }
-            os.write(plan_fd, json.dumps(plan).encode())
-            os.lseek(plan_fd, 0, os.SEEK_SET)
-            folder = os.path.dirname(os.path.dirname(os.path.abspath(fumehood_jail.__file__ or "")))
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _LAUNCHER.format(folder=folder), str(plan_fd)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                cwd="/",
-                env={},
-                pass_fds=(
-                    *(plan_fd, jail_init_end.fileno(), zygote_end.fileno(), report_write, host_pidfd),
-                    *cgroup_fds,
-                ),
-                start_new_session=True,
-            )
-            kept.pop_all()
+async def _until_launched(launcher: LauncherStart) -> None:
+    """Waits until the jail init's interpreter has been started; an error names the layer that the machine lacks.
 
-    @staticmethod
-    def _plan(root: _Root, freezer: dict[str, str] | None) -> dict[str, Any]:
-        return {
-            "argv": [root.python, "-B", "-c", _JAIL_INIT],
-            "envs": {
-                **root.template_envs,
-                # Symbols are bound once, and not again in each fork.
-                "LD_BIND_NOW": "1",
-                "MPLCONFIGDIR": "/tmp/matplotlib",  # noqa: S108 - in the base jail
-            },
-            "freezer": freezer,
-            "root": root.plan,
-        }
-
-    async def launched(self) -> None:
-        """Waits until the jail init's interpreter has been started.
-
-        Raises:
-            IsolationUnavailableError: A step of the launch failed; the error names it and the remedy.
-        """
-        report = await read_report(self._report_fd)
-
-        if not report:
-            return
-
-        try:
-            fields: Any = parse_json(report)
-            step, number, detail, hint = (fields[name] for name in ("step", "errno", "detail", "hint"))
-        except (ProtocolError, KeyError, TypeError):
-            raise SandboxStartError(
-                step="launch", reason=repr(report[:200]), logged="its report cannot be read"
-            ) from None
-
-        fault = launch_fault(str(step), int(number), str(detail), str(hint))
-        missing = None
-
-        if isinstance(fault, IsolationUnavailableError):
-            missing = await asyncio.to_thread(_missing_layer)
+    Raises:
+        IsolationUnavailableError: A step of the launch failed; the error names it and the remedy.
+        SandboxStartError: The machine lacks resources for now, or the report cannot be read.
+    """
+    try:
+        await launcher.launched()
+    except IsolationUnavailableError as fault:
+        missing = await asyncio.to_thread(_missing_layer)
 
         if missing is None:
-            raise fault
+            raise
 
         raise IsolationUnavailableError(
             layer=missing.name, reason=f"{missing.why}; {fault.reason}", how_to_get_it=missing.how_to_get_it
-        )
-
-    def last_words(self) -> str:
-        """The last output of launcher, jail init and zygote to standard error."""
-        size = os.fstat(self._stderr).st_size
-        return os.pread(self._stderr, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
-
-    def close(self) -> None:
-        """Closes the report pipe and the file for standard error."""
-        os.close(self._report_fd)
-        os.close(self._stderr)
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +385,7 @@ class _Launched:
         made: Holds sockets, ids and group, and releases them when it is closed.
     """
 
-    launcher: _Launcher
+    launcher: LauncherStart
     sockets: tuple[socket.socket, socket.socket]
     ids: users.IdPlan
     guest_envs: dict[str, str]
