@@ -434,15 +434,15 @@ def test_t01_a_fork_whose_context_is_not_in_its_control_groups_is_none(
     parent: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What SIGCONT interrupts behind a call makes that again: it enters one group twice, and another one never."""
-    make, entered = linux_entering._Puppet.make, []
+    make, entered = linux_entering._Tracee.make, []
 
-    def make_twice(puppet: linux_entering._Puppet, name: str, *some: int, gifts: Sequence[int] = ()) -> int:
+    def make_twice(puppet: linux_entering._Tracee, name: str, *some: int, gifts: Sequence[int] = ()) -> int:
         if name == "sendfile" and not entered:
             entered.append(make(puppet, name, *some))
 
         return make(puppet, name, *some, gifts=gifts)
 
-    monkeypatch.setattr(linux_entering._Puppet, "make", make_twice)
+    monkeypatch.setattr(linux_entering._Tracee, "make", make_twice)
     before = groups_within(os.getpid())
 
     # Where there is one for all, nothing has failed.
