@@ -19,13 +19,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
-from functools import partial, wraps
+from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 from fumehood.cancellation import wait_shared, when_done
 from fumehood.errors import FumehoodError, InvalidArgumentError
+from fumehood.tracebacks import drop_own_frames
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -264,7 +264,7 @@ class Turn:
             return outcomes[0]()
         except FumehoodError as error:
             # Frames of the engine say nothing to its users.
-            _drop_own_frames(error)
+            drop_own_frames(error)
             raise
         except RuntimeError as error:
             if not threading.main_thread().is_alive():
@@ -308,6 +308,9 @@ class Turn:
                     return
 
                 yield item
+        except FumehoodError as error:
+            drop_own_frames(error)
+            raise
         finally:
             # A loop that was left while the process ends: the engine has gone, and what it iterated over with it.
             if not shared_portal().loop.is_closed():
@@ -352,58 +355,6 @@ def _outcome_of(callback: Callable[[_A], _T], argument: _A) -> _Outcome[_T]:
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
-
-
-def without_own_frames(function: Callable[_P, Any]) -> Callable[_P, Any]:
-    """Return a function whose errors have no frames of this package; `python -X dev` shows them.
-
-    A bare `raise` adds no frame to the traceback that was set before it, not even that of the function here.
-    """
-    if inspect.iscoroutinefunction(function):
-
-        @wraps(function)
-        async def awaited(*args: _P.args, **options: _P.kwargs) -> Any:
-            try:
-                return await function(*args, **options)
-            except (FumehoodError, TypeError) as error:
-                _drop_own_frames(error)
-                raise
-
-        return awaited
-
-    @wraps(function)
-    def called(*args: _P.args, **options: _P.kwargs) -> Any:
-        try:
-            return function(*args, **options)
-        except (FumehoodError, TypeError) as error:
-            _drop_own_frames(error)
-            raise
-
-    return called
-
-
-def _drop_own_frames(error: BaseException) -> None:
-    if not sys.flags.dev_mode:
-        error.__traceback__ = _frames_of_others(error.__traceback__)
-
-
-def _frames_of_others(where: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of this package and of the standard library: the user's callbacks stay."""
-    kept: TracebackType | None = None
-
-    for entry in reversed(list(_entries(where))):
-        top = str(entry.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-
-        if top != __package__ and top not in sys.stdlib_module_names:
-            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-
-    return kept
-
-
-def _entries(where: TracebackType | None) -> Iterator[TracebackType]:
-    while where is not None:
-        yield where
-        where = where.tb_next
 
 
 def _resolve(reply: asyncio.Future[_T], value: _T) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import inspect
+import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from typing import get_type_hints
 
 import pytest
 
+import fumehood
 from fumehood import AsyncSandbox, FumehoodError, Sandbox, Template
+from fumehood.llm import CodeInterpreter
+from fumehood.tracebacks import ending_at_caller
 
 PLAIN = Template(name="plain", preload=())
 
@@ -78,6 +84,23 @@ def test_a_traceback_ends_at_the_line_of_the_caller(sandbox: Sandbox) -> None:
         lambda: sandbox.rollback("nowhere"),
         lambda: sandbox.files.read("/nope"),
         lambda: sandbox.commands.run("false", envs=3),  # type: ignore[arg-type]
+        lambda: fumehood.run_code("1", memory="lots"),
+        lambda: fumehood.run_code("1", timout=4),  # type: ignore[call-arg]
+        lambda: list(fumehood.run_many([3])),  # type: ignore[list-item]
+        lambda: fumehood.build_template("in valid"),
+        lambda: fumehood.build_template("named", requirement="six"),  # type: ignore[call-arg]
+        lambda: fumehood.explore(3, []),  # type: ignore[arg-type]
+        lambda: fumehood.replay("no such file.ipynb"),
+        lambda: fumehood.remove_template("default"),
+        lambda: fumehood.list_templates(url="127.0.0.1:8791"),
+        lambda: fumehood.read_saved("no such id"),
+        lambda: fumehood.read_saved_record("no such id"),
+        lambda: fumehood.read_server_audit(url="127.0.0.1:8791"),
+        lambda: fumehood.scan(3),  # type: ignore[arg-type]
+        lambda: fumehood.wrap_output(3),  # type: ignore[arg-type]
+        lambda: fumehood.output_instructions(3),  # type: ignore[arg-type]
+        lambda: CodeInterpreter(network="interent").run("1"),  # type: ignore[arg-type]
+        lambda: CodeInterpreter(timout=4),  # type: ignore[call-arg]
     ]
 
     for call in refused:
@@ -94,4 +117,52 @@ def test_a_traceback_ends_at_the_line_of_the_caller(sandbox: Sandbox) -> None:
 
             assert len(traceback.extract_tb(caught.value.__traceback__)) == 1
 
+            with pytest.raises(FumehoodError) as caught:
+                async for _ in made.stream_code("1", timeout=-1):
+                    pass
+
+            assert len(traceback.extract_tb(caught.value.__traceback__)) == 1
+
+            with pytest.raises(FumehoodError) as caught:
+                await fumehood.arun_code("1", libraries=["--bad"])
+
+            assert len(traceback.extract_tb(caught.value.__traceback__)) == 1
+
     asyncio.run(main())
+
+
+def test_what_is_wrapped_is_still_what_it_was() -> None:
+    """Its signature, its kind and its pickled name; and a class of a user's is left alone."""
+    assert "timeout" in inspect.signature(Sandbox.run_code).parameters
+    assert "requirements" in inspect.signature(fumehood.build_template).parameters
+    assert inspect.iscoroutinefunction(AsyncSandbox.run_code)
+    assert inspect.iscoroutinefunction(fumehood.arun_code)
+    assert inspect.isasyncgenfunction(AsyncSandbox.stream_code)
+    assert get_type_hints(Sandbox.kill)
+    assert pickle.loads(pickle.dumps(fumehood.run_code)) is fumehood.run_code
+    assert pickle.loads(pickle.dumps(Sandbox)) is Sandbox
+
+    class Mine(Sandbox):
+        def own(self) -> None: ...
+
+    assert not hasattr(Mine.own, "__wrapped__")
+
+
+def test_a_fault_of_this_package_keeps_its_lines() -> None:
+    """A TypeError that no argument of the caller's explains is for the report of a fault: where it was counts."""
+
+    @ending_at_caller
+    def faulty() -> None:
+        len(3)  # type: ignore[arg-type]
+
+    @ending_at_caller
+    async def awaited() -> None:
+        len(3)  # type: ignore[arg-type]
+
+    # As if these were of this package, whose frames are left out of errors of the caller's.
+    for fault in (faulty, lambda: asyncio.run(awaited())):
+        with pytest.raises(TypeError) as caught:
+            fault()
+
+        names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+        assert any(name in {"called", "awaited"} for name in names)

@@ -27,6 +27,7 @@ from fumehood.advice.findings import SEVERITIES, Collection, Findings, Severity,
 from fumehood.advice.rules import RULES
 from fumehood.advice.tree import Tree
 from fumehood.errors import InvalidArgumentError
+from fumehood.tracebacks import ending_at_caller
 
 _ESCAPES = re.compile(
     r"(?:\\x[0-9a-fA-F]{2}|\\u00[0-9a-fA-F]{2}|\\U000000[0-9a-fA-F]{2}|\\[0-3]?[0-7]{2}){16}"
@@ -118,6 +119,7 @@ _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowErr
 _FILTERS = threading.Lock()
 
 
+@ending_at_caller
 def scan(
     code: str, *, block: Severity | None = "danger", allow: Iterable[str] = (), language: str = "python"
 ) -> Findings:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fumehood.advice.characters import hidden_kinds, shown
 from fumehood.errors import InvalidArgumentError
+from fumehood.tracebacks import ending_at_caller
 
 DEFAULT_TAG = "untrusted-output"
 _MIN_CHARACTERS = 100
@@ -59,6 +60,7 @@ class WrappedOutput:
         return self.text
 
 
+@ending_at_caller
 def wrap_output(text: str, *, max_characters: int | None = None, tag: str | None = None) -> WrappedOutput:
     """Make an output safe to read: marked off as data, with nothing hidden in it.
 
@@ -95,6 +97,7 @@ def wrap_output(text: str, *, max_characters: int | None = None, tag: str | None
     )
 
 
+@ending_at_caller
 def output_instructions(tag: str | None = None) -> str:
     """Return what a system prompt should say about outputs that `wrap_output` has wrapped.
 

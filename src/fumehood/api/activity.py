@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from fumehood.api.handle import PlainErrors, SandboxHandle
+from fumehood.api.handle import SandboxHandle
+from fumehood.tracebacks import PlainErrors
 from fumehood.values.looking import (
     Cell,
     CellPage,

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import Final, Literal, TypeAlias, overload
 
 from fumehood.api.callbacks import AsyncTextCallback
-from fumehood.api.handle import PlainErrors, SandboxHandle
+from fumehood.api.handle import SandboxHandle
 from fumehood.cancellation import cancel_and_wait
 from fumehood.errors import (
     CommandError,
@@ -25,6 +25,7 @@ from fumehood.errors import (
     SandboxError,
 )
 from fumehood.portal import check_callbacks, notify
+from fumehood.tracebacks import PlainErrors
 from fumehood.values.checks import check_bool, check_pid
 from fumehood.values.execution import StreamName
 from fumehood.values.requests import (

@@ -15,6 +15,7 @@ from fumehood.api.async_sandbox import AsyncSandbox
 from fumehood.api.sandbox import Sandbox
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.portal import call
+from fumehood.tracebacks import ending_at_caller
 from fumehood.values.checks import check_integer
 from fumehood.values.execution import Execution
 from fumehood.values.requests import MAX_FORKS, ExecuteRequest
@@ -158,6 +159,7 @@ class Branches(Sequence[Branch[Sandbox]]):
         call(self._async.close)
 
 
+@ending_at_caller
 async def aexplore(
     sandbox: AsyncSandbox,
     codes: Iterable[str],
@@ -217,6 +219,7 @@ async def aexplore(
         raise
 
 
+@ending_at_caller
 def explore(
     sandbox: Sandbox,
     codes: Iterable[str],

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import Literal, Protocol, TypeAlias, overload
 
-from fumehood.api.handle import PlainErrors, SandboxHandle
+from fumehood.api.handle import SandboxHandle
 from fumehood.bounds import MIB
 from fumehood.errors import (
     FileTooLargeError,
@@ -25,6 +25,7 @@ from fumehood.errors import (
     PathNotFoundError,
     PathNotTextError,
 )
+from fumehood.tracebacks import PlainErrors
 from fumehood.values.checks import check_path
 from fumehood.values.requests import (
     ListFiles,

@@ -8,30 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from types import FunctionType
 from typing import NoReturn
 
 from fumehood.errors import InvalidArgumentError, SandboxNotStartedError, WrongProcessError
 from fumehood.port.backend import Backend
-from fumehood.portal import without_own_frames
+from fumehood.tracebacks import PlainErrors
 from fumehood.values.sandbox import SandboxInfo
-
-
-class PlainErrors:
-    """A class whose errors end at the line of the caller: frames of this package say nothing to its users."""
-
-    def __init_subclass__(cls, **options: object) -> None:
-        """Let the tracebacks of all public methods end at the line of their caller."""
-        super().__init_subclass__(**options)
-
-        for name, member in list(vars(cls).items()):
-            if name != "__init__" and name.startswith("_"):
-                continue
-
-            if isinstance(member, FunctionType):
-                setattr(cls, name, without_own_frames(member))
-            elif isinstance(member, classmethod | staticmethod):
-                setattr(cls, name, type(member)(without_own_frames(member.__func__)))
 
 
 class Uncopied(PlainErrors):

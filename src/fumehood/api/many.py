@@ -14,6 +14,7 @@ from fumehood.api.handle import default_backend, named_backend
 from fumehood.errors import FumehoodError, InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn
+from fumehood.tracebacks import ending_at_caller
 from fumehood.values.execution import Execution
 from fumehood.values.languages import Language
 from fumehood.values.limits import LimitsChoice, read_limits
@@ -85,6 +86,7 @@ class RunOutcome:
         raise self.failure
 
 
+@ending_at_caller
 async def arun_many(
     runs: Iterable[str | Run],
     *,
@@ -124,6 +126,7 @@ async def arun_many(
             yield _outcome(index, answer)
 
 
+@ending_at_caller
 def run_many(
     runs: Iterable[str | Run],
     *,

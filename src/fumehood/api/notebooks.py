@@ -24,6 +24,7 @@ from fumehood.notebook.ipynb import NotebookSource, read_notebook, set_parameter
 from fumehood.notebook.replaying import replayed
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn, call
+from fumehood.tracebacks import ending_at_caller
 from fumehood.values.checks import check_integer
 from fumehood.values.execution import Execution, Record, RecordedCell
 from fumehood.values.languages import PYTHON, known_language
@@ -140,6 +141,7 @@ class ReplayReport:
         )
 
 
+@ending_at_caller
 async def areplay(
     record: Record,
     *,
@@ -201,6 +203,7 @@ async def areplay(
         await sandbox.kill(wait=False)
 
 
+@ending_at_caller
 def replay(
     record: Record,
     *,

@@ -26,6 +26,7 @@ from fumehood.api.tools import AsyncToolCallback, ToolCallback, Tools, relay_app
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn
+from fumehood.tracebacks import ending_at_caller
 from fumehood.values.execution import Execution
 from fumehood.values.languages import Language
 from fumehood.values.limits import LimitFields, LimitsChoice
@@ -34,6 +35,7 @@ from fumehood.values.sandbox import IsolationLevel
 from fumehood.values.template import Template
 
 
+@ending_at_caller
 async def arun_code(
     code: str,
     *,
@@ -115,6 +117,7 @@ def _network_for(libraries: Sequence[str], network: NetworkChoice) -> Network:
     return asked if not libraries or asked.presets or asked.internet else replace(asked, presets=("pip",))
 
 
+@ending_at_caller
 def run_code(
     code: str,
     *,

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from fumehood.api.commands import as_bytes, check_known, kill_process, process_call
-from fumehood.api.handle import PlainErrors, SandboxHandle
+from fumehood.api.handle import SandboxHandle
 from fumehood.errors import InvalidArgumentError
+from fumehood.tracebacks import PlainErrors
 from fumehood.values.checks import check_envs, check_integer, check_pid
 from fumehood.values.requests import ProcessExited, ProcessSpec, ResizePty, SendStdin
 from fumehood.values.sandbox import PtySize

@@ -9,10 +9,11 @@ import builtins
 from dataclasses import replace
 from typing import TypeAlias
 
-from fumehood.api.handle import PlainErrors, default_backend, named_backend
+from fumehood.api.handle import default_backend, named_backend
 from fumehood.errors import RecordNotFoundError
 from fumehood.port.backend import Backend
 from fumehood.port.record_keeping import RecordKeeping
+from fumehood.tracebacks import PlainErrors
 from fumehood.values.audit import AuditLog
 from fumehood.values.execution import Record
 from fumehood.values.kept_records import EndedSandbox, ListRecords

@@ -35,7 +35,7 @@ from fumehood.api.files import (
     ReadFormat,
     WriteEntry,
 )
-from fumehood.api.handle import PlainErrors, Uncopied, check_child
+from fumehood.api.handle import Uncopied, check_child
 from fumehood.api.pty import DEFAULT_SHELL, AsyncPty, AsyncPtyHandle
 from fumehood.api.records import AsyncRecords, EndedSandboxes
 from fumehood.api.saved_states import StatePlace
@@ -45,6 +45,7 @@ from fumehood.api.tools import ToolCallback, Tools, relay_approval, relay_tools
 from fumehood.api.transfers import MAX_DOWNLOAD_BYTES, LocalPath
 from fumehood.port.backend import Backend
 from fumehood.portal import Turn, call
+from fumehood.tracebacks import PlainErrors
 from fumehood.values.audit import AuditLog
 from fumehood.values.events import Event
 from fumehood.values.execution import Execution, Record

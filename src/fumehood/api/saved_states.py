@@ -6,6 +6,7 @@ import os
 from typing import TypeAlias
 
 from fumehood.portal import call
+from fumehood.tracebacks import ending_at_caller
 from fumehood.values.execution import Record
 from fumehood.values.sandbox import ContextInfo
 from fumehood.values.saved_state import SaveReport
@@ -13,6 +14,7 @@ from fumehood.values.saved_state import SaveReport
 StatePlace: TypeAlias = str | os.PathLike[str]
 
 
+@ending_at_caller
 def read_saved(place: StatePlace) -> SaveReport:
     """Return the report of a saved state, as `Sandbox.save` did, without starting anything.
 
@@ -24,6 +26,7 @@ def read_saved(place: StatePlace) -> SaveReport:
     return call(report_on, place)
 
 
+@ending_at_caller
 def read_saved_record(place: StatePlace, context: ContextInfo | str = "default") -> Record:
     """Return the record of a context of a saved state, as `Sandbox.get_record` did.
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from fumehood.assemble import ask_server
 from fumehood.errors import HostUnavailableError
+from fumehood.tracebacks import ending_at_caller
 from fumehood.values.audit import AuditLog
 from fumehood.values.codec import DataError, read_value
 
 
+@ending_at_caller
 def read_server_audit(*, url: str | None = None, api_key: str | None = None) -> AuditLog:
     """Return the newest entries of a server's own audit record: logins, keys, shares, and acts of its owner.
 

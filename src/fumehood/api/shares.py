@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeAlias
 
-from fumehood.api.handle import PlainErrors, SandboxHandle
+from fumehood.api.handle import SandboxHandle
 from fumehood.errors import InvalidArgumentError
 from fumehood.port.sharing import Sharing
+from fumehood.tracebacks import PlainErrors
 from fumehood.values.requests import DEFAULT_CONTEXT_ID
 from fumehood.values.sandbox import ContextInfo
 from fumehood.values.shares import DAY_SECONDS, MakeShare, Share, SharedPart

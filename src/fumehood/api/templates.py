@@ -34,6 +34,7 @@ from fumehood.templates.images.workbench import Base
 from fumehood.templates.recipe import LanguageOrder, Recipe, Say, SkippedModule, Source
 from fumehood.templates.requirements import RequirementsSource
 from fumehood.templates.store import TemplateInfo, TemplateStore, hint_of_names
+from fumehood.tracebacks import ending_at_caller
 from fumehood.values.codec import read_value
 from fumehood.values.display import DISPLAY, with_display
 from fumehood.values.network import Network
@@ -43,6 +44,7 @@ from fumehood.values.template import Template
 _PATH = "/v1/templates"
 
 
+@ending_at_caller
 def build_template(
     name: str,
     *,
@@ -277,6 +279,7 @@ def _check_local(**values: object) -> None:
             raise InvalidArgumentError(field=field, value=value, allowed=allowed)
 
 
+@ending_at_caller
 def prune_templates() -> tuple[int, int]:
     """Delete the layers of container images that no template of this user uses.
 
@@ -333,6 +336,7 @@ def _build_at_server(url: str, api_key: str | None, asked: Mapping[str, object],
     )
 
 
+@ending_at_caller
 def list_templates(*, url: str | None = None, api_key: str | None = None) -> tuple[TemplateInfo, ...]:
     """Describe the named templates of this user, sorted by name.
 
@@ -350,6 +354,7 @@ def list_templates(*, url: str | None = None, api_key: str | None = None) -> tup
     return tuple(record.info for record in records if record is not None)
 
 
+@ending_at_caller
 def remove_template(name: str, *, url: str | None = None, api_key: str | None = None) -> bool:
     """Remove a named template. Living sandboxes made from it are not affected.
 

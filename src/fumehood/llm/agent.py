@@ -38,6 +38,7 @@ from fumehood.llm.readable_text import in_bytes
 from fumehood.llm.result import ToolFile
 from fumehood.portal import Turn, call, shared_portal
 from fumehood.text import visible_line
+from fumehood.tracebacks import PlainErrors
 
 
 def check_uploads(files: Iterable[str | PathLike[str]]) -> dict[str, str]:
@@ -89,7 +90,7 @@ def describe_uploads(prompt: str, files: Sequence[FileUploaded]) -> str:
 HostPath = str | PathLike[str]
 
 
-class AsyncAgent:
+class AsyncAgent(PlainErrors):
     """A model with a code interpreter, for asyncio; described at `Agent`."""
 
     def __init__(
@@ -273,7 +274,7 @@ class AsyncAgent:
         return self.last_answer
 
 
-class Agent:
+class Agent(PlainErrors):
     """A model with a code interpreter: it writes code, the code runs, it reads the output and continues.
 
     Attributes:

@@ -43,6 +43,7 @@ from fumehood.llm.workbench import (
     sync_face,
 )
 from fumehood.portal import Turn, call
+from fumehood.tracebacks import PlainErrors
 from fumehood.values.checks import check_language
 from fumehood.values.languages import Language, known_language, names_with
 from fumehood.values.limits import LimitsChoice, check_seconds
@@ -54,7 +55,7 @@ FileContent: TypeAlias = str | bytes | IO[bytes]
 Tools: TypeAlias = Mapping[str, Callable[..., object] | HostTool]
 
 
-class AsyncCodeInterpreter:
+class AsyncCodeInterpreter(PlainErrors):
     """A code interpreter for a model, for asyncio; described at `CodeInterpreter`."""
 
     def __init__(
@@ -228,7 +229,7 @@ class AsyncCodeInterpreter:
         return (self._words.name, "bash", "str_replace_based_edit_tool")
 
 
-class CodeInterpreter:
+class CodeInterpreter(PlainErrors):
     """A code interpreter for a model: one live sandbox, and answers that a model can act on.
 
     Args:

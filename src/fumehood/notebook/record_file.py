@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from fumehood.errors import InvalidArgumentError
 from fumehood.notebook.ipynb import notebook_of, notebook_text
 from fumehood.notebook.report import report_of
+from fumehood.tracebacks import ending_at_caller
 from fumehood.values.execution import Record, RecordedCell
 
 # Lines that IPython understands and Python does not.
@@ -89,6 +90,7 @@ def check_form(path: str | os.PathLike[str] | None) -> None:
     )
 
 
+@ending_at_caller
 def write_record(record: Record, path: str | os.PathLike[str] | None = None) -> str:
     """Return a record in the format of the path's suffix; without a path, a notebook. With a path, write the file too.
 

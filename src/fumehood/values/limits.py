@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypedDict
 from fumehood.bounds import BOUNDS, GIB, MIB, Bound, read_size
 from fumehood.errors import InvalidArgumentError
 from fumehood.text import visible_line
+from fumehood.tracebacks import of_the_caller
 
 # Limits that can be given as a size as well, under these names.
 _SIZES = ("memory", "disk")
@@ -174,10 +175,11 @@ def _check_names(named: Mapping[str, Any], called: Callable[..., object] | None)
     """Refuses an argument that is not a limit with the error that Python raises for an unknown argument."""
     for name in named:
         if name not in _NAMES:
-            raise TypeError(
+            message = (
                 f"unexpected keyword argument {name!r}: it is no argument, and no limit such as memory='2G'"
                 f"{_meant(name, (*_arguments(called), *_NAMES))}"
             )
+            raise of_the_caller(TypeError(message))
 
 
 def _arguments(called: Callable[..., object] | None) -> list[str]:
