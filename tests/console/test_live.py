@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -205,6 +206,11 @@ def _pumped(page: Any, found: Any) -> Any:
     return found or page.wait_for_timeout(10)
 
 
+def _adder(found: list[Any], part: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Returns a handler of one argument, which playwright needs, that adds a part of each event to a list."""
+    return lambda event: found.append(part(event))
+
+
 def test_a_view_that_has_come_is_shown_without_a_placeholder(new_page: NewPage, box: Box) -> None:
     """React keeps a placeholder for 300 ms: none is shown where code and newest cells are there before the login.
 
@@ -222,8 +228,8 @@ def test_a_view_that_has_come_is_shown_without_a_placeholder(new_page: NewPage, 
         page.add_init_script(_PLACEHOLDERS)
         arrived: list[str] = []
         held: list[Any] = []
-        page.on("response", lambda answer, arrived=arrived: arrived.append(answer.url))
-        page.route("**/v1/me" if is_early else f"**/v1/sandboxes/{box.id}", held.append)
+        page.on("response", _adder(arrived, lambda answer: answer.url))
+        page.route("**/v1/me" if is_early else f"**/v1/sandboxes/{box.id}", _adder(held, lambda route: route))
         page.goto(str(box.api.base_url.join(box.address)), wait_until="commit")
 
         for name in names:
