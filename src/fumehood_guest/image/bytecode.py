@@ -41,6 +41,7 @@ def main(hashed: Sequence[str]) -> None:
 
 
 def _import_all() -> None:
+    # IPython as a whole, and not as the zygote imports it: contexts import the rest of it late.
     from fumehood_guest.shared.preloads import Preloading
     from fumehood_guest.template import jail_init, zygote  # noqa: F401 - imported for what they import
 

@@ -59,7 +59,10 @@ class Zygote:
 
     def _prepare(self, names: List[str]) -> None:
         """Imports the installed ones of `names`, prepares the shell, and reports."""
-        # Imported late: it brings IPython along, of which branches have nothing.
+        # Imported late: they bring IPython along, of which branches have nothing.
+        from fumehood_guest.context.late_imports import import_ipython
+
+        import_ipython()
         from fumehood_guest.context.rehearsal import prepare_shell
 
         with quiet_libraries():

@@ -11,10 +11,15 @@ import signal
 import socket
 import sys
 
-from fumehood_guest.context.context import run_context
-from fumehood_guest.context.rehearsal import prepare_shell
-from fumehood_guest.context.shell import PythonShell
-from fumehood_guest.shared.preloads import Preloading
+from fumehood_guest.context.late_imports import import_ipython
+
+# As the zygote does, before anything imports IPython.
+import_ipython()
+
+from fumehood_guest.context.context import run_context  # noqa: E402
+from fumehood_guest.context.rehearsal import prepare_shell  # noqa: E402
+from fumehood_guest.context.shell import PythonShell  # noqa: E402
+from fumehood_guest.shared.preloads import Preloading  # noqa: E402
 
 
 def main() -> None:
