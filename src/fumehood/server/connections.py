@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -50,6 +51,10 @@ _MAX_PONG_BYTES = 1 << 20
 _LEAST_PARSED_BYTES = 1024
 # The part of the loop's time that WebSockets may share which send more short messages than an ordinary client does.
 _WEBSOCKETS_PART = 0.1
+# The part of the loop's time for bodies of requests that come in smaller pieces than an ordinary client sends.
+_PIECES_PART = 0.1
+# A read with more pieces than one, and one for so many bytes, is of many pieces.
+_BYTES_OF_PIECE = 512
 # What each of them may use at once: some dozens of short messages, and little for all connections of a key together.
 _CREDIT_SECONDS = 0.01
 _FREE_SECONDS_OF_BYTE = 10e-9
@@ -102,9 +107,81 @@ async def break_off(scope: Scope, reason: str) -> None:
     await breaking()
 
 
-class _BoundedHttp(HttpToolsProtocol):
-    """An HTTP connection, counted as waiting between requests."""
+class _HeldFlow(FlowControl):
+    """The flow control of a connection that is not read while it is held, whatever uvicorn does."""
 
+    _is_held = False
+
+    def resume_reading(self) -> None:
+        if self._is_held:
+            self.read_paused = False
+        else:
+            super().resume_reading()
+
+    def hold(self) -> None:
+        self._is_held = True
+        self._transport.pause_reading()
+
+    def release(self) -> None:
+        self._is_held = False
+
+        if not self.read_paused and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
+class _PacedReading:
+    """The pieces of bodies in what a connection has read at once, and what the connection pays for many small ones.
+
+    Args:
+        shared: What such connections share.
+    """
+
+    def __init__(self, shared: SharedPace) -> None:
+        self._shared = shared
+        self._pace: ConnectionPace | None = None
+        self._pieces: list[bytes] = []
+        self._count = 0
+        self._began_at = 0.0
+
+    def begin(self) -> None:
+        """Begins to count the pieces of one more read."""
+        self._count = 0
+
+    def add(self, piece: bytes) -> None:
+        """Adds a piece."""
+        if not self._pieces and not self._count:
+            self._began_at = time.thread_time()
+
+        self._pieces.append(piece)
+
+    def take(self) -> bytes:
+        """Returns what was added, as one piece: each costs uvicorn and the app some work."""
+        if not self._pieces:
+            return b""
+
+        self._count += len(self._pieces)
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        return body
+
+    def delay_seconds(self, size_bytes: int) -> float:
+        """Returns for how long nothing more may be read, after so many bytes; 0 if they were not many pieces."""
+        if self._count <= 1 + size_bytes // _BYTES_OF_PIECE:
+            return 0.0
+
+        self._pace = self._pace or ConnectionPace(self._shared, _CREDIT_SECONDS)
+        self._pace.charge(max(0.0, time.thread_time() - self._began_at))
+        return self._pace.delay_seconds()
+
+
+class _BoundedHttp(HttpToolsProtocol):
+    """An HTTP connection, counted as waiting between requests.
+
+    The pieces of a body that are read at once are passed on as one. A body in many small pieces, as chunks of one byte
+    are, costs much more than its bytes: it is read at a pace that leaves the server's loop to others.
+    """
+
+    _shared_pace: ClassVar[SharedPace] = SharedPace(_PIECES_PART)
     head_seconds: ClassVar[float]
     max_waiting: ClassVar[int]
     waiting: ClassVar[OrderedDict[_BoundedHttp, None]]
@@ -117,6 +194,8 @@ class _BoundedHttp(HttpToolsProtocol):
         super().connection_made(transport)
         # All that is read at once is parsed at once, chunks of one byte too.
         transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
+        self.flow: _HeldFlow = _HeldFlow(transport)
+        self._reading = _PacedReading(self._shared_pace)
         # Requests without a complete response, the one under way first.
         self._cycles: list[RequestResponseCycle] = []
         self._wait()
@@ -140,12 +219,22 @@ class _BoundedHttp(HttpToolsProtocol):
             return
 
         self._pending_bytes += len(data)
+        self._reading.begin()
         super().data_received(data)
+        self._pass_on()
 
         if self.transport.get_protocol() is not self:
             # A WebSocket now.
             self._stop_waiting()
-        elif self._pending_bytes > MAX_HEAD_BYTES:
+            return
+
+        delay = self._reading.delay_seconds(len(data))
+
+        if delay and not self.transport.is_closing():
+            self.flow.hold()
+            self.loop.call_later(delay, self.flow.release)
+
+        if self._pending_bytes > MAX_HEAD_BYTES:
             self._refuse()
         elif self._head_timer is None and self._is_idle() and not self.transport.is_closing():
             # More bytes of the same head do not restart the timer.
@@ -180,10 +269,10 @@ class _BoundedHttp(HttpToolsProtocol):
             self.loop.call_later(_LOOK_SECONDS, self._look)
 
     def on_body(self, body: bytes) -> None:
-        self._pending_bytes = 0
-        super().on_body(body)
+        self._reading.add(body)
 
     def on_message_complete(self) -> None:
+        self._pass_on()
         self._pending_bytes = 0
         super().on_message_complete()
 
@@ -193,6 +282,11 @@ class _BoundedHttp(HttpToolsProtocol):
 
         if self._is_idle() and not self.transport.is_closing():
             self._wait()
+
+    def _pass_on(self) -> None:
+        if body := self._reading.take():
+            self._pending_bytes = 0
+            super().on_body(body)
 
     def _look(self) -> None:
         """Ends the connection if its client has left: uvicorn does not read from it while requests are queued."""
