@@ -16,12 +16,15 @@ from tests.llm.scripted_server import Call, Reply, ScriptedServer
 from fumehood import InvalidArgumentError, Sandbox
 from fumehood.llm import (
     Agent,
+    Answer,
     AsyncAgent,
     CodeInterpreter,
+    ModelCell,
     ModelError,
     OutputWritten,
     Price,
     TextWritten,
+    ToolResult,
     TurnFinished,
     aask,
     ask,
@@ -251,3 +254,11 @@ def test_the_two_faces_are_the_same():
         ours, theirs = vars(Agent)[name], vars(AsyncAgent)[name]
         assert isinstance(ours, property) == isinstance(theirs, property)
         assert isinstance(ours, property) or shape(ours) == shape(theirs)
+
+
+def test_an_answer_is_one_line():
+    """However long its text is, and however much it made."""
+    cell = ModelCell(call_id="1", code="1", result=ToolResult(text="1"))
+    answer = Answer(text="line\n" * 100, stopped="answered", cells=(cell,))
+    assert (repr(answer).count("\n"), len(repr(answer)) < 150) == (0, True)
+    assert repr(answer).endswith("stopped='answered', 1 cell)")

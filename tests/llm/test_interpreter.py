@@ -687,6 +687,9 @@ def test_the_network_is_reported_as_it_is() -> None:
         assert "Network: these can be reached: api.example.com." in made.system_prompt()
         hint = made.run("import urllib.request as u\nu.urlopen('http://example.org')").text
         assert "reaches only what its network policy lists" in hint
+        refused = made.run("%pip install humanize").text
+        assert refused.startswith("[pip: the network policy refuses ")
+        assert (len(refused) <= 150, len(refused.splitlines())) == (True, 1)
         made.sandbox.set_network("none")
         assert "There is no network" in made.system_prompt()
 

@@ -46,6 +46,8 @@ def test_wrong_arguments_are_reported_in_plain_words(connect: Connect) -> None:
             assert "the argument `network` must be 'none', 'pip' or 'internet', and is 'packages'" in text_of(
                 word
             )
+            word = await client.call_tool("create_sandbox", {"network": "interent"})
+            assert "and is 'interent'; did you mean 'internet'?" in text_of(word)
 
     play(scene)
 

@@ -156,6 +156,12 @@ def test_what_was_spoilt_is_taken_back(connect: Connect) -> None:
                 assert result.structured_content["value"] == "([1, 2, 3], 'before')"
                 await run(client, "rows.clear()", place)
 
+            again = await client.call_tool("checkpoint", {"sandbox_id": place, "name": "clean"})
+            assert text_of(again).endswith("the name is the new one's, the older one is checkpoint-1")
+            await run(client, "rows.append(4)", place)
+            await client.call_tool("rollback", {"sandbox_id": place, "checkpoint_id": "clean"})
+            result = await run(client, "rows", place)
+            assert result.structured_content["value"] == "[]"
             missing = await client.call_tool("rollback", {"sandbox_id": place, "checkpoint_id": "nowhere"})
             assert missing.is_error
             assert "nowhere" in text_of(missing)

@@ -856,7 +856,8 @@ class Sandbox(Uncopied):
         dropped.
 
         Args:
-            name: A name of yours; `rollback` takes it as well.
+            name: A name of yours; `rollback` takes it as well. A name that is given again is the new one's: the older
+                checkpoint keeps its id.
             context: The context whose state is kept; None for the default one. Not every language has checkpoints.
             strict: Whether to refuse if a part cannot be kept.
 
@@ -871,10 +872,10 @@ class Sandbox(Uncopied):
         Other contexts and running commands continue.
 
         Args:
-            checkpoint: The result of `checkpoint`, its id, or its name.
+            checkpoint: The result of `checkpoint`, its id, or its name, which is the newest's if several have it.
 
         Raises:
-            CheckpointNotFoundError: No checkpoint has this id or name.
+            CheckpointNotFoundError: No checkpoint has this id or name; a fork has none of its parent's.
             CheckpointLostError: Code in the sandbox, or a lack of memory, has ended the checkpoint; the sandbox is
                 unchanged.
             CheckpointError: The state cannot be restored, for example for lack of disk space; the sandbox is unchanged.

@@ -434,13 +434,16 @@ async def _with_network(sandbox: LiveSandbox, route: Route) -> LiveSandbox:
     return sandbox
 
 
+# What was refused is refused again: without a network pip cannot succeed later than at once, and with names of hosts it
+# is likely that the index is none of them. A lost connection is worth one more try.
+_PIP_RETRIES = {"none": {"PIP_RETRIES": "0"}, "listed": {"PIP_RETRIES": "1"}}
+
+
 def _envs(spawner: Spawner, spec: SandboxSpec, route: Route) -> dict[str, str]:
-    # Without a network pip cannot succeed later than at once.
-    pip = {"PIP_RETRIES": "0"} if spec.network.level == "none" else {}
     return {
         **spawner.guest_envs,
         **_thread_envs(spec.limits),
-        **pip,
+        **_PIP_RETRIES.get(spec.network.level, {}),
         **route_envs(route),
         **spec.envs,
     }

@@ -18,6 +18,7 @@ from fumehood.api.files import AsyncFilesystem
 from fumehood.bounds import MIB
 from fumehood.llm.costs import AgentUsage
 from fumehood.llm.result import ToolFile, ToolResult
+from fumehood.text import shortened
 
 # answered: the model has answered. max_repairs: so many cells have failed in a row. max_steps: it was asked as often as
 # was allowed. cancelled: the caller stopped it. refused: the model or the provider refused. length: its message grew
@@ -26,6 +27,7 @@ StopReason = Literal["answered", "max_repairs", "max_steps", "cancelled", "refus
 
 # The most bytes of all files of an answer together.
 _MAX_KEPT_BYTES = 64 * MIB
+_REPR_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,16 @@ class Answer:
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        """Return one line: the text's beginning, why the turn ended, and how much came of it."""
+        counts = {"cell": len(self.cells), "file": len(self.files)}
+        shown = [
+            f"text={shortened(self.text, _REPR_CHARACTERS)!r}",
+            f"stopped={self.stopped!r}",
+            *(f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts.items() if count),
+        ]
+        return f"Answer({', '.join(shown)})"
 
 
 async def with_files(answer: Answer, files: AsyncFilesystem) -> Answer:

@@ -122,10 +122,15 @@ _ARTIST = re.compile(
 )
 # The file that IPython names in warnings.
 _NAME_OF_CELL = re.compile(r"<ipython-input-(\d{1,9})-[0-9a-f]{12}>")
-# Lines of pip that a sandbox without a network gets, and only there.
+# Lines of pip that a sandbox gets whose network refuses the index, and only there.
 _PIP_FAILED = "ERROR: No matching distribution found for "
 _PIP_LINE = re.compile(
     r"(?:WARNING: Retrying \(|ERROR: (?:Could not |No matching |this sandbox has no network)|Defaulting to user ).*\n?"
+)
+
+# The egress proxy's answer in them. A guest may print the same: only the name of a host enters the text.
+_INDEX_REFUSED = re.compile(
+    r"403 ([A-Za-z0-9.-]{1,60}):\d{1,5} (?:is not allowed by this sandbox's network policy|leads to )"
 )
 
 
@@ -164,8 +169,8 @@ def tell(
     """
     shelf = ImageShelf(shape.images)
     room = shape.max_text_chars
-    is_offline = is_about_install(execution, code) and around.network.level == "none"
-    parts = _output(execution, room, around.to_install or NOT_INSTALLABLE if is_offline else "")
+    refusal = _refused_index(execution, around) if is_about_install(execution, code) else ""
+    parts = _output(execution, room, f"{refusal} {around.to_install or NOT_INSTALLABLE}" if refusal else "")
     parts += [
         part for result in _worth_telling(execution.results) if len(part := _value(result, shelf, room))
     ]
@@ -232,21 +237,30 @@ def list_files(files: Sequence[ToolFile], more: int = 0) -> list[str]:
     return [*lines, f"[and {more:,} more new or changed files]"] if more else lines
 
 
-def _output(execution: Execution, room: int, offline: str) -> list[Excerpt]:
-    """Return the printed output; if pip failed for lack of a network, `offline` replaces its lines."""
+def _refused_index(execution: Execution, around: Surroundings) -> str:
+    """Return why pip reached no index, if the network of the sandbox is the reason."""
+    if around.network.level == "none":
+        return "[pip: this sandbox has no network]"
+
+    found = next(filter(None, map(_INDEX_REFUSED.search, execution.logs.stderr)), None)
+    return f"[pip: the network policy refuses {found[1]}]" if found else ""
+
+
+def _output(execution: Execution, room: int, refused: str) -> list[Excerpt]:
+    """Return the printed output; if pip was refused every index, `refused` replaces its lines."""
     out, err = (
         "".join(execution.logs.stdout),
         _NAME_OF_CELL.sub(r"Cell In[\1]", "".join(execution.logs.stderr)),
     )
 
-    if offline:
+    if refused:
         out, err = _PIP_LINE.sub("", out), _PIP_LINE.sub("", err)
 
     err = fold_repeats(err.rstrip("\n"))
     parts = [
         readable_ends(out.rstrip("\n"), room),
         readable_ends(f"[standard error]\n{err}", room) if err else Excerpt(""),
-        Excerpt(f"[pip: this sandbox has no network] {offline}" if offline else ""),
+        Excerpt(refused),
     ]
     return [part for part in parts if len(part)]
 

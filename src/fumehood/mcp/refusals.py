@@ -8,7 +8,9 @@ stays in the server's log.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from mcp.server.mcpserver import Context
@@ -22,6 +24,7 @@ from fumehood.text import visible_line
 
 _MAX_SAID = 5
 _VALUE_CHARS = 80
+_QUOTED = re.compile(r"'([^']{1,80})'")
 # By pydantic's name of the error; numbers come from its context.
 _WORDS = {
     "missing": "is missing",
@@ -76,7 +79,15 @@ def _mistake(one: Mapping[str, Any]) -> str:
     if kind == "missing":
         return text
 
-    return f"{text}, and is {shorten(visible_line(repr(one['input']), max_characters=_VALUE_CHARS), _VALUE_CHARS)}"
+    given = shorten(visible_line(repr(one["input"]), max_characters=_VALUE_CHARS), _VALUE_CHARS)
+    return f"{text}, and is {given}{_meant(one) if kind == 'literal_error' else ''}"
+
+
+def _meant(one: Mapping[str, Any]) -> str:
+    """Return a question with the allowed word that is like the given one; empty if none is."""
+    words = _QUOTED.findall(str(one.get("ctx", {}).get("expected", "")))
+    near = get_close_matches(str(one["input"])[:_VALUE_CHARS].lower(), words, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 _P = ParamSpec("_P")

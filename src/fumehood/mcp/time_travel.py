@@ -32,9 +32,11 @@ async def checkpoint(
     """Keep variables and files as they are, to go back to with rollback. Takes milliseconds; the newest 16 are kept."""
     caller = caller_of(context)
     sandbox = await caller.sandbox(sandbox_id)
+    older = [info for info in await sandbox.list_checkpoints() if name and info.name == name]
     info = await in_order(lambda: sandbox.checkpoint(name))
+    again = f"; the name is the new one's, the older one is {older[-1].id}" if older else ""
     left = f"; not kept: {', '.join(_left_behind(info))}" if info.left_behind else ""
-    text = f"kept {_named(info)}: the variables, and {info.files} files of {in_bytes(info.files_bytes)}{left}"
+    text = f"kept {_named(info)}: the variables, and {info.files} files of {in_bytes(info.files_bytes)}{left}{again}"
     return answer(text, _describe(caller.name_of(sandbox.id), info))
 
 

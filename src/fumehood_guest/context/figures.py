@@ -176,6 +176,7 @@ class SavedPictures:
 
 _OURS = "fumehood"
 _MAX_KINDS = 5
+_MAX_TITLE = 80
 
 
 def set_renderers() -> None:
@@ -203,10 +204,29 @@ def _set_up_plotly(module: ModuleType) -> None:
 
 def _describe(figure: Dict[str, Any]) -> str:
     """Returns a one-line description of a plotly figure."""
-    kinds = list(dict.fromkeys(str(trace.get("type", "scatter")) for trace in figure.get("data", ())))
-    title = figure.get("layout", {}).get("title")
-    words = title.get("text") if isinstance(title, dict) else title
-    return f"plotly figure{f' {words!r}' if words else ''}: {', '.join(kinds[:_MAX_KINDS]) or 'empty'}"
+    layout = figure.get("layout", {})
+    traces = list(dict.fromkeys(map(_describe_trace, figure.get("data", ()))))
+    more = [f"{len(traces) - _MAX_KINDS} more"] if len(traces) > _MAX_KINDS else []
+    title = _title_of(layout)
+    axes = [
+        f"{axis} {words!r}" for axis in ("x", "y") if (words := _title_of(layout.get(f"{axis}axis") or {}))
+    ]
+    told = (
+        f"plotly figure{f' {title!r}' if title else ''}: {', '.join(traces[:_MAX_KINDS] + more) or 'empty'}"
+    )
+    return f"{told} ({', '.join(axes)})" if axes else told
+
+
+def _describe_trace(trace: Dict[str, Any]) -> str:
+    """Returns the kind of a trace, and its name where it has one."""
+    name = trace.get("name")
+    return f"{trace.get('type', 'scatter')}{f' {str(name)[:_MAX_TITLE]!r}' if name else ''}"
+
+
+def _title_of(part: Dict[str, Any]) -> str:
+    """Returns the title of a figure or of an axis, which is a text or has one."""
+    title = part.get("title")
+    return str((title.get("text") if isinstance(title, dict) else title) or "")[:_MAX_TITLE]
 
 
 def _set_up_altair(module: ModuleType) -> None:

@@ -28,6 +28,7 @@ from fumehood.server.problems import (
     problem_data,
     status_of,
 )
+from fumehood.server.schemas.sandboxes import NetworkField
 
 # Branches, which nobody raises, and what is raised in the caller's own process or before a server answers.
 NEVER_ANSWERED = {
@@ -109,6 +110,7 @@ class _Body(BaseModel):
     code: str
     language: Literal["python", "bash"] = "python"
     seconds: float = Field(default=1.0, ge=0.5)
+    network: NetworkField = "none"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,11 @@ class _Body(BaseModel):
             "body: it is not valid JSON from character 2 on: Expecting property name enclosed in double quotes",
         ),
         ("[1]", "body: it must be a JSON object"),
+        (
+            '{"code": "1", "network": "interent"}',
+            "network: it takes 'none', 'pip', 'internet', a list of hosts such as ['api.example.com'], or an object "
+            "with the rules; did you mean 'internet'?",
+        ),
     ],
 )
 def test_a_body_of_another_form_is_refused_by_name_and_value(sent: str, detail: str) -> None:

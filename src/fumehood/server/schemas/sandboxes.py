@@ -5,9 +5,10 @@ They bound and describe; a body becomes a request of the port, and `fumehood.val
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from fumehood.bounds import BOUNDS, TIB
 from fumehood.server.schemas.base import (
@@ -30,7 +31,7 @@ from fumehood.values.judging import DEFAULT_CASE_SECONDS, CaseRun, JudgeRequest
 from fumehood.values.languages import Language
 from fumehood.values.limits import Limits
 from fumehood.values.looking import Family, PortList, SandboxUse
-from fumehood.values.network import EgressRecord, Network, read_network
+from fumehood.values.network import EgressRecord, Network, meant_network, read_network
 from fumehood.values.requests import (
     MAX_FORKS,
     Forked,
@@ -98,9 +99,25 @@ class NewNetwork(Body):
         return Network(**self.model_dump())
 
 
-NetworkField = (
-    NewNetwork | Literal["none", "pip", "internet"] | Annotated[list[RuleText], Field(max_length=_MAX_RULES)]
-)
+def _check_word(given: object) -> object:
+    """Refuses a wrong word in one sentence: each form that a network may have would refuse it in one of its own."""
+    if isinstance(given, str) and given not in get_args(_NetworkWord):
+        raise PydanticCustomError(
+            "network_word",
+            "it takes 'none', 'pip', 'internet', a list of hosts such as ['api.example.com'], or an object with the "
+            "rules{meant}",
+            {"meant": meant_network(given[:_MAX_WORD_CHARACTERS])},
+        )
+
+    return given
+
+
+_MAX_WORD_CHARACTERS = 20
+_NetworkWord = Literal["none", "pip", "internet"]
+NetworkField = Annotated[
+    NewNetwork | _NetworkWord | Annotated[list[RuleText], Field(max_length=_MAX_RULES)],
+    BeforeValidator(_check_word),
+]
 
 
 class EgressLog(BaseModel):
@@ -345,7 +362,10 @@ class NewCheckpoint(Body):
     """A checkpoint to make."""
 
     context_id: Name | None = Field(None, description="The context; null: the default one.")
-    name: Name | None = Field(None, description="A name of yours, by which it can be gone back to as well.")
+    name: Name | None = Field(
+        None,
+        description="A name of yours to go back by; of several, the newest's.",
+    )
     strict: bool = Field(False, description="Refuse when something could not be kept, in place of naming it.")
 
     def call(self) -> TakeCheckpoint:

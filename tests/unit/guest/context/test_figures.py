@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from fumehood_guest.context.figures import _describe
+
 CHART = "application/vnd.fumehood.chart+json"
 DATA = "application/vnd.fumehood.data+json"
 PLT = "import matplotlib.pyplot as plt\n"
@@ -277,3 +279,23 @@ def test_a_series_and_odd_columns(data_context):
     assert json.loads(data_context.run("pd.Series([1, 2])").results[0][DATA]) == {"value": [1, 2]}
     odd = data_context.run("df = pd.DataFrame([[1, 2, 3]]); df.columns = ['a', 'a', ('x', 1)]; df")
     assert json.loads(odd.results[0][DATA]) == {"a": [1], "a.1": [2], "x 1": [3]}
+
+
+@pytest.mark.parametrize(
+    ("figure", "told"),
+    [
+        ({}, "plotly figure: empty"),
+        ({"data": [{"type": "bar", "name": ""}]}, "plotly figure: bar"),
+        (
+            {
+                "data": [{"type": "bar", "name": "north"}, {"name": "south"}],
+                "layout": {"title": {"text": "Sales"}, "xaxis": {"title": {"text": "month"}}, "yaxis": {}},
+            },
+            "plotly figure 'Sales': bar 'north', scatter 'south' (x 'month')",
+        ),
+        ({"data": [{"name": n} for n in range(1, 8)]}, "5', 2 more"),
+    ],
+)
+def test_a_plotly_figure_is_told_by_its_titles_and_traces(figure, told):
+    """What a model, which does not see it, can check it by."""
+    assert _describe(figure).endswith(told)
