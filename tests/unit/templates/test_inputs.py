@@ -103,6 +103,21 @@ def test_files_that_requirements_include_count(tmp_path):
     assert RequirementsSource(path, None, print).describe() != before
 
 
+def test_files_that_single_requirements_include_count(tmp_path):
+    """As the template of all languages has them, whose packages come before those of a file; none is editable."""
+    file = tmp_path / "my r.txt"
+    file.write_text("six<2\n")
+
+    def describe() -> object:
+        return RequirementsSource(["numpy", f"-r {file}"], None, print).describe()["requirements"]
+
+    assert describe() == ["numpy\n", "six<2\n"]
+    file.write_text("-e ./here\n")
+
+    with pytest.raises(InvalidArgumentError, match="editable"):
+        describe()
+
+
 # -- what is refused
 
 
