@@ -1,8 +1,8 @@
 """Writes docs/transcripts.md: what a model reads of ten programs, beside what plain IPython shows of them.
 
 Both run in a sandbox without a network. Tokens are those of cl100k_base, counted by the package js-tiktoken of the
-tests' modules, which needs node and no network. Run by hand after a change of the texts for models; the bounds
-themselves are held by tests/llm/test_text_bounds.py.
+tests' modules, which needs node and no network. Run by hand after a change of the texts for models:
+tests/llm/test_transcripts.py holds the page to what models read, and tests/llm/test_text_bounds.py the bounds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fumehood.llm import CodeInterpreter
@@ -42,14 +44,26 @@ PROGRAMS = {
 
 def main() -> None:
     """Runs the programs and writes the page."""
-    with CodeInterpreter(network="none") as interpreter:
-        interpreter.upload("penguins.csv", "species,mass\nAdelie,3700\n")
-        read = [interpreter.run(code).text for code in PROGRAMS.values()]
+    with opened() as interpreter:
+        read = read_by_models(interpreter)
         plain = [_plain(interpreter, code) for code in PROGRAMS.values()]
 
-    counts = _count([*plain, *read])
+    counts = count_tokens([*plain, *read])
     before, after = counts[: len(plain)], counts[len(plain) :]
     _PAGE.write_text(_page(plain, read, before, after), encoding="utf-8")
+
+
+@contextmanager
+def opened() -> Iterator[CodeInterpreter]:
+    """Opens the sandbox in which the programs run."""
+    with CodeInterpreter(network="none") as interpreter:
+        interpreter.upload("penguins.csv", "species,mass\nAdelie,3700\n")
+        yield interpreter
+
+
+def read_by_models(interpreter: CodeInterpreter) -> list[str]:
+    """Runs the programs and returns what a model reads of each."""
+    return [interpreter.run(code).text for code in PROGRAMS.values()]
 
 
 def _plain(interpreter: CodeInterpreter, code: str) -> str:
@@ -63,7 +77,8 @@ def _plain(interpreter: CodeInterpreter, code: str) -> str:
     return interpreter.sandbox.files.read("/tmp/shown").strip()
 
 
-def _count(texts: list[str]) -> list[int]:
+def count_tokens(texts: list[str]) -> list[int]:
+    """Counts the tokens of each text."""
     done = subprocess.run(
         ["node", "-e", _COUNT],
         cwd=_MODULES,
@@ -80,8 +95,8 @@ def _page(plain: list[str], read: list[str], before: list[int], after: list[int]
     table = "| program | IPython | fumehood |\n|---|---:|---:|\n" + "\n".join(rows)
     total = f"| **all ten** | **{sum(before):,}** | **{sum(after):,}** |"
     parts = [
-        f"## {name}\n\n{_block(code, 'text')}\nIPython, {old:,} tokens:\n\n{_block(was, 'text')}\n"
-        f"fumehood, {new:,} tokens:\n\n{_block(now, 'text')}"
+        f"## {name}\n\n{as_block(code)}\nIPython, {old:,} tokens:\n\n{as_block(was)}\n"
+        f"fumehood, {new:,} tokens:\n\n{as_block(now)}"
         for (name, code), was, now, old, new in zip(PROGRAMS.items(), plain, read, before, after, strict=True)
     ]
     return f"{_HEAD}\n{table}\n{total}\n\n" + "\n".join(parts)
@@ -95,7 +110,7 @@ and counted whole. Written by `docs/transcripts.py`; do not edit.
 """
 
 
-def _block(text: str, language: str) -> str:
+def as_block(text: str) -> str:
     """Returns a text as a block, its middle left out where it is long."""
     lines = [
         textwrap.shorten(line, _LINE_CHARACTERS) if len(line) > _LINE_CHARACTERS else line
@@ -111,7 +126,7 @@ def _block(text: str, language: str) -> str:
         ]
 
     body = "\n".join(line.rstrip() for line in lines).replace("```", "'''")
-    return f"<!-- not run: a transcript -->\n```{language}\n{body}\n```\n"
+    return f"<!-- not run: a transcript -->\n```text\n{body}\n```\n"
 
 
 if __name__ == "__main__":
