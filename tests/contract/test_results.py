@@ -139,6 +139,11 @@ def test_magics_and_shell_lines_work(sandbox):
     assert "".join(sandbox.run_code("!echo hello").logs.stdout) == "hello\n"
     assert sandbox.run_code("%pwd").text == "'/home/user'"
 
+    # What needs root says so, wherever in the line it stands, and leaves no variable of ours behind.
+    needing = sandbox.run_code("!cd / && sudo ls; env").logs
+    assert "sudo: no process in a sandbox is root" in "".join(needing.stderr)
+    assert "BASH_ENV" not in "".join(needing.stdout)
+
 
 def test_top_level_await_works(sandbox):
     """A cell may await, and tasks go on between cells."""

@@ -27,6 +27,10 @@ _NO_ROOT = "no process in a sandbox is root: what needs root is done when a temp
 # Programs for which a process has to be root.
 _NO_PROGRAM = re.compile(r"\[Errno 2\] No such file or directory: '(sudo|su|doas|apt|apt-get)'")
 
+# A shell's status for a command that it has not found, of `%%bash` and of a cell in bash.
+_NOT_FOUND = re.compile(r"(?:returned non-zero exit status|ended with status) 127\.?$")
+_SHELLS_ERRORS = ("CalledProcessError", "ExitCode")
+
 
 def with_hint(error: ExecutionError, network: Network) -> ExecutionError:
     """Return an error with a hint, if it has none yet and one is known.
@@ -49,6 +53,9 @@ def _hint_of(error: ExecutionError, network: Network) -> str:
 
     if error.name == "FileNotFoundError" and (found := _NO_PROGRAM.fullmatch(error.value)):
         return f"there is no {found[1]!r}, and {_NO_ROOT}"
+
+    if error.name in _SHELLS_ERRORS and _NOT_FOUND.search(error.value[-100:]):
+        return f"a command was not found. Of sudo, apt and their like: {_NO_ROOT}"
 
     if error.name == "SystemExit":
         return _EXITED

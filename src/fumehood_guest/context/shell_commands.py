@@ -13,9 +13,11 @@ import shlex
 import site
 import subprocess
 import sys
-from typing import Set
+from typing import Dict, Optional, Set
 
 _SHELL = "/bin/bash"
+# Where there is a root filesystem of ours: bash reads it first, and says of commands such as sudo why they fail.
+_NO_ROOT = "/etc/fumehood/no_root.bash"
 # `!pip install` must mean the pip of this interpreter, whatever PATH says.
 _PIP = re.compile(r"^\s*(?:pip3?|python3? -m pip)(?=\s)")
 _GRACE_SECONDS = 2.0
@@ -31,7 +33,9 @@ def run_command(command: str) -> int:
     """
     command, is_pip = _PIP.subn(f"{shlex.quote(sys.executable)} -m pip", command, count=1)
     shell = _SHELL if os.access(_SHELL, os.X_OK) else "/bin/sh"
-    child = subprocess.Popen(command, shell=True, executable=shell, stdin=subprocess.DEVNULL)  # noqa: S602
+    child = subprocess.Popen(  # noqa: S602
+        command, shell=True, executable=shell, stdin=subprocess.DEVNULL, env=_environment()
+    )
     try:
         status = child.wait()
     except BaseException:
@@ -43,6 +47,14 @@ def run_command(command: str) -> int:
         sys.stderr.write(f"ERROR: {refusal}\n")
 
     return 128 - status if status > 128 else status
+
+
+def _environment() -> Optional[Dict[str, str]]:
+    if "BASH_ENV" in os.environ or not os.path.exists(_NO_ROOT):
+        return None
+
+    # The file unsets it, so that no program sees it.
+    return {**os.environ, "BASH_ENV": _NO_ROOT}
 
 
 def no_network() -> str:

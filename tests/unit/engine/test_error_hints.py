@@ -112,3 +112,11 @@ def test_what_needs_root_is_named_as_such() -> None:
     assert "template" in said
     assert hint("FileNotFoundError", "[Errno 2] No such file or directory: 'nosuch'", NONE) == ""
     assert hint("FileNotFoundError", "[Errno 2] No such file or directory: 'sudo'; x", NONE) == ""
+
+    # Of a shell only the status is known.
+    for name, value in (
+        ("CalledProcessError", "Command 'b'sudo ls\\n'' returned non-zero exit status 127."),
+        ("ExitCode", "the last command ended with status 127"),
+    ):
+        assert "no process in a sandbox is root" in hint(name, value, NONE)
+        assert hint(name, value.replace("127", "1"), NONE) == ""

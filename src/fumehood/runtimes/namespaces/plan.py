@@ -66,7 +66,8 @@ _ROOT_WORDS = "/etc/fumehood/no_root.bash"
 _PROFILE = f'export PATH="{_PATH}"\n[ -z "${{BASH_VERSION-}}" ] || . {_ROOT_WORDS}\n'
 # What fails for want of root says why, and what to do instead. No program is made for it: one that is found is taken
 # for one that works.
-_NO_ROOT = r"""_no_root() {
+_NO_ROOT = r"""[ "${BASH_ENV-}" != /etc/fumehood/no_root.bash ] || unset BASH_ENV
+_no_root() {
     echo "$1: no process in a sandbox is root, whatever user is named:" \
         "what needs root is done when a template is built" >&2
 }
