@@ -3,7 +3,7 @@
  * The cookie counts only beside the header, which no simple request of another origin can carry.
  */
 
-import { Problem, type ProblemBody, UNREACHABLE } from "./problem";
+import { Problem, type ProblemBody, unanswered, unreachable } from "./problem";
 import { currentReader, isShare, sharedPath } from "./reader";
 
 export type Asked = {
@@ -13,6 +13,8 @@ export type Asked = {
   accept?: string;
   // Only so many bytes of the beginning.
   most?: number;
+  // Whether it does no harm to send it twice, although the method is none of reading.
+  isRepeatable?: boolean;
 };
 
 let onLoginNeeded: () => void = () => {};
@@ -48,7 +50,7 @@ export async function ask(path: string, asked: Asked = {}): Promise<Response> {
     answer = await fetch(reader ? sharedPath(path, reader.shareId) : path, init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw UNREACHABLE;
+    throw init.method === "GET" || asked.isRepeatable ? unreachable() : unanswered();
   }
   if (answer.ok) return answer;
 
@@ -62,8 +64,14 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await answer.json()) as T;
 }
 
-export async function send<T = void>(method: string, path: string, body?: unknown): Promise<T> {
-  const answer = await ask(path, { method, body });
+/** Acts, or asks by a method that is none of reading: `isRepeatable` says which. */
+export async function send<T = void>(
+  method: string,
+  path: string,
+  body?: unknown,
+  { isRepeatable = false } = {},
+): Promise<T> {
+  const answer = await ask(path, { method, body, isRepeatable });
   return (answer.status === 204 ? undefined : await answer.json()) as T;
 }
 

@@ -44,11 +44,27 @@ export function asProblem(error: unknown): Problem {
   );
 }
 
-export const UNREACHABLE = new Problem(
-  {
-    code: "unreachable",
-    detail: "The server does not answer.",
-    hint: "Is it still running? The page goes on when it is back.",
-  },
-  0,
-);
+/** The want of any answer to a question, which can be asked again. */
+export function unreachable(): Problem {
+  return new Problem(
+    {
+      code: "unreachable",
+      detail: "The server does not answer.",
+      hint: "Is it still running? The page goes on when it is back.",
+    },
+    0,
+  );
+}
+
+/** The want of any answer to an act: whether it arrived cannot be seen from here. */
+export function unanswered(): Problem {
+  return new Problem(
+    {
+      code: "unanswered",
+      detail: "The connection broke before the server answered.",
+      hint: "It may have happened all the same: look before you do it again.",
+      outcome_unknown: true,
+    },
+    0,
+  );
+}

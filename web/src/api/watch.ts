@@ -19,6 +19,8 @@ const HIDDEN_MINUTES = 10;
 
 class Watch {
   state: WatchState = "connecting";
+  /** Since when it is lost, in milliseconds. */
+  lostAt: number | null = null;
   private socket: WebSocket | null = null;
   private readonly follows = new Map<number, Follow>();
   private readonly listeners = new Set<() => void>();
@@ -50,6 +52,8 @@ class Watch {
   };
 
   readonly read = (): WatchState => this.state;
+
+  readonly readLostAt = (): number | null => this.lostAt;
 
   private connect(): void {
     if (this.socket || this.follows.size === 0 || this.retry) return;
@@ -108,6 +112,7 @@ class Watch {
   private become(state: WatchState): void {
     if (this.state === state) return;
     this.state = state;
+    this.lostAt = state === "lost" ? Date.now() : null;
     for (const listener of this.listeners) listener();
   }
 
@@ -129,6 +134,11 @@ function theWatch(): Watch {
 
 export function useWatchState(): WatchState {
   return useSyncExternalStore(theWatch().subscribe, theWatch().read);
+}
+
+/** Since when the live view is lost; null: it is not. */
+export function useLostAt(): number | null {
+  return useSyncExternalStore(theWatch().subscribe, theWatch().readLostAt);
 }
 
 type FollowOptions = { isOn?: boolean; metrics?: boolean };

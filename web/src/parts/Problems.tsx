@@ -1,32 +1,73 @@
 /** A problem in words: what is wrong, the way out, and the request's id for the server's log. */
 
-import { useEffect, useState } from "react";
-import { asProblem } from "../api/problem";
+import { useQueryClient } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { asProblem, type Problem } from "../api/problem";
 import { visible } from "./format";
+
+// Of a question whose answer names no time.
+const SECONDS_TO_RETRY = 5;
 
 type Given = { error: unknown; retry?: (() => void) | undefined; title?: string };
 
 export function ProblemBox({ error, retry, title }: Given) {
   const problem = asProblem(error);
-  const wait = problem.isPassing && retry ? (problem.retryAfterSeconds ?? 5) : null;
-  const left = useCountdown(wait, retry);
+  if (problem.isOutcomeUnknown) return <OutcomeUnknown problem={problem} />;
 
   return (
     <div className="problem" role="alert">
       <strong>{title ?? headline(problem.status)}</strong>
       <p>{visible(problem.message)}</p>
       {problem.hint && <p className="hint">{visible(problem.hint)}</p>}
-      {left !== null && <p>Tries again in {left} s.</p>}
+      <Wait error={error} retry={retry} />
       <div className="row">
         {retry && problem.status !== 410 && (
           <button type="button" onClick={retry}>
-            {problem.isOutcomeUnknown ? "Look whether it happened" : "Try again"}
+            Try again
           </button>
         )}
         {problem.requestId && <code className="quiet">request {problem.requestId}</code>}
       </div>
     </div>
   );
+}
+
+/** An act that may have happened: no title may say that it did not, and the way out is to look, not to repeat it. */
+function OutcomeUnknown({ problem }: { problem: Problem }) {
+  const queries = useQueryClient();
+  const [isLooking, setLooking] = useState(false);
+  const [hasLooked, setLooked] = useState(false);
+  const look = async () => {
+    setLooking(true);
+    await queries.invalidateQueries();
+    setLooking(false);
+    setLooked(true);
+  };
+
+  return (
+    <div className="problem" role="alert">
+      <strong>It is not known whether that happened</strong>
+      <p>{visible(problem.message)}</p>
+      {problem.hint && <p className="hint">{visible(problem.hint)}</p>}
+      {hasLooked && <p>The page was read anew: what it shows now is what the server has.</p>}
+      <div className="row">
+        <button type="button" disabled={isLooking} onClick={look}>
+          Look whether it happened
+        </button>
+        {problem.requestId && <code className="quiet">request {problem.requestId}</code>}
+      </div>
+    </div>
+  );
+}
+
+/** Counts down to the next try of a question; for an act, to the moment from which it may be tried again. */
+function Wait({ error, retry }: Pick<Given, "error" | "retry">) {
+  const { isPassing, retryAfterSeconds } = asProblem(error);
+  const seconds = isPassing ? (retryAfterSeconds ?? (retry ? SECONDS_TO_RETRY : null)) : null;
+  const left = useCountdown(error, seconds, retry);
+  if (left === null) return null;
+  if (retry) return <p>Tries again in {left} s.</p>;
+  return <p>{left > 0 ? `You can try again in ${left} s.` : "You can try again now."}</p>;
 }
 
 function headline(status: number): string {
@@ -38,20 +79,26 @@ function headline(status: number): string {
   return "That did not work";
 }
 
-function useCountdown(from: number | null, done: (() => void) | undefined): number | null {
-  const [left, setLeft] = useState(from);
+/** The whole seconds that are left since an error came, and a call when they are over; each error begins anew. */
+function useCountdown(error: unknown, seconds: number | null, done: (() => void) | undefined): number | null {
+  const [left, setLeft] = useState(seconds);
+  const latest = useRef(done);
+  latest.current = done;
 
-  useEffect(() => setLeft(from), [from]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: an error that comes again, with the same wait, is another
   useEffect(() => {
-    if (left === null) return;
-    if (left <= 0) {
-      done?.();
-      setLeft(from);
-      return;
-    }
-    const timer = setTimeout(() => setLeft(left - 1), 1000);
-    return () => clearTimeout(timer);
-  }, [left, done, from]);
+    setLeft(seconds);
+    if (seconds === null) return;
+    const end = Date.now() + seconds * 1000;
+    const timer = setInterval(() => {
+      const rest = Math.max(0, Math.ceil((end - Date.now()) / 1000));
+      setLeft(rest);
+      if (rest > 0) return;
+      clearInterval(timer);
+      latest.current?.();
+    }, 250);
+    return () => clearInterval(timer);
+  }, [error, seconds]);
 
   return left;
 }

@@ -46,7 +46,7 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
   hourCycle: "h23",
 });
 
-export function clock(at: string | null | undefined): string {
+export function clock(at: string | number | null | undefined): string {
   return at ? CLOCK.format(new Date(at)) : "";
 }
 

@@ -19,7 +19,12 @@ export function Opening({ shareId, secret }: { shareId: string; secret: string }
   const open = async () => {
     setProblem(null);
     try {
-      const opened = await send<Opened>("POST", `/v1/shares/${encodeURIComponent(shareId)}/open`, { secret });
+      const opened = await send<Opened>(
+        "POST",
+        `/v1/shares/${encodeURIComponent(shareId)}/open`,
+        { secret },
+        { isRepeatable: true },
+      );
       readAs({ shareId, token: opened.token });
       setStanding({ kind: "open", share: opened.share });
     } catch (error) {

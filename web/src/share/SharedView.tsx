@@ -10,6 +10,7 @@ import { FilesPanel } from "../panels/Files";
 import { VariablesPanel } from "../panels/Variables";
 import { duration, visibleLine } from "../parts/format";
 import { useNow } from "../parts/hooks";
+import { LiveLost } from "../parts/LiveLost";
 import { State } from "../parts/State";
 import { Transcript } from "../views/Transcript";
 import { useCells } from "../views/useCells";
@@ -40,11 +41,7 @@ export default function SharedView({ shareId, opened }: { shareId: string; opene
   return (
     <div className="page sandbox-page">
       <SharedHead share={share} />
-      {watched === "lost" && (
-        <p className="stale" role="status">
-          The live view is interrupted; the page asks every two seconds until it is back.
-        </p>
-      )}
+      <LiveLost />
       {share.state === "ended" && (
         <div className="banner bad-banner" role="status">
           <strong>This sandbox has ended</strong>

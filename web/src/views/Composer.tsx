@@ -54,7 +54,7 @@ export function Composer({ sandboxId, contextId, cells, isRunning, ran, handle }
     async (code: string, cursor: number) => {
       // It would wait behind what runs.
       if (isRunning) return { matches: [], cursor_start: cursor, cursor_end: cursor };
-      return send<Completions>("POST", `${context}/complete`, { code, cursor });
+      return send<Completions>("POST", `${context}/complete`, { code, cursor }, { isRepeatable: true });
     },
     [context, isRunning],
   );

@@ -16,7 +16,7 @@ export function Login({ entered, codeProblem, isOver = false }: Given) {
     event.preventDefault();
     setBusy(true);
     try {
-      await send("POST", "/v1/login", { token: token.trim() });
+      await send("POST", "/v1/login", { token: token.trim() }, { isRepeatable: true });
       setToken("");
       setProblem(null);
       entered();

@@ -8,7 +8,6 @@ import { get, segment, send } from "../api/client";
 import { asProblem } from "../api/problem";
 import { sandboxQuery, whileItMayAnswer } from "../api/queries";
 import type { Sandbox as Box, Page } from "../api/types";
-import { useWatchState } from "../api/watch";
 import { AuditPanel } from "../panels/Audit";
 import { FilesPanel } from "../panels/Files";
 import { Isolation } from "../panels/Isolation";
@@ -19,6 +18,7 @@ import { VariablesPanel } from "../panels/Variables";
 import type { EditorHandle } from "../parts/Editor";
 import { visibleLine } from "../parts/format";
 import { useKeys, useMedia } from "../parts/hooks";
+import { LiveLost } from "../parts/LiveLost";
 import { ProblemBox } from "../parts/Problems";
 import { useMayAct } from "../parts/rights";
 import { Composer } from "./Composer";
@@ -195,7 +195,7 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
         {!isWide && <Sheet>{inspector}</Sheet>}
       </SandboxHead>
       {!!failed && <ProblemBox error={failed} />}
-      <Lost />
+      <LiveLost />
       <Contexts
         sandboxId={id}
         chosen={contextId}
@@ -247,16 +247,6 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
         {isWide && inspector}
       </div>
     </div>
-  );
-}
-
-function Lost() {
-  const state = useWatchState();
-  if (state !== "lost") return null;
-  return (
-    <p className="stale" role="status">
-      The live view is interrupted; the page asks every two seconds until it is back.
-    </p>
   );
 }
 
