@@ -113,6 +113,15 @@ def test_a_missing_file_comes_with_the_one_that_is_meant(interpreter: CodeInterp
     for path in ("penguins.csv", "/data/penguins.csv", "/mnt/data/penguin.csv"):
         text = read(interpreter, f"open('{path}')", at_most=200)
         assert "Hint: Did you mean /mnt/data/penguins.csv?" in text
+        assert text.count("Did you mean") == 1
+        # The same for a caller of Python.
+        error = interpreter.sandbox.run_code(f"open('{path}')").error
+        assert error is not None
+        assert error.hint == "did you mean /mnt/data/penguins.csv?"
+
+    error = interpreter.sandbox.run_code("import subprocess; subprocess.run(['penguins.cs'])").error
+    assert error is not None
+    assert error.hint == ""
 
 
 @pytest.mark.parametrize("code", ["%pip install nosuch", "!pip install nosuch"])

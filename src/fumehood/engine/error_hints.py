@@ -2,7 +2,7 @@
 
 Runs in the host process, on the engine's loop; pure. Every way to a sandbox shows this one hint: `error.hint` of Python
 and HTTP. What a call was denied is explained by `host_faults`. Text of the guest chooses among the sentences here, and
-only the name of a module enters one, never as something to install.
+only the name of a module and the path of a file enter one, never as something to install.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 
 from fumehood.values.execution import ExecutionError
-from fumehood.values.failure_signs import is_unreached
+from fumehood.values.failure_signs import is_unreached, similar_file
 from fumehood.values.known_packages import package_of
 from fumehood.values.network import Network
 
@@ -56,6 +56,9 @@ def _hint_of(error: ExecutionError, network: Network) -> str:
 
     if error.name in _SHELLS_ERRORS and _NOT_FOUND.search(error.value[-100:]):
         return f"a command was not found. Of sudo, apt and their like: {_NO_ROOT}"
+
+    if meant := similar_file(error.name, error.traceback):
+        return f"did you mean {meant}?"
 
     if error.name == "SystemExit":
         return _EXITED

@@ -16,7 +16,7 @@ from typing import Literal
 
 from fumehood import Execution, ExecutionError, Network
 from fumehood.llm.readable_text import shorten
-from fumehood.values.failure_signs import is_unreached
+from fumehood.values.failure_signs import is_unreached, without_similar_file
 
 # Follows the hint when the variables are gone.
 LOST = "All variables of earlier calls are gone, files are kept: import, load and define again what you need."
@@ -94,7 +94,7 @@ def hint_for(error: ExecutionError, around: Surroundings, code: str = "") -> str
 
     if error.hint:
         # The engine knows the reason and has given a hint.
-        return f"{error.hint[0].upper()}{error.hint[1:]}."
+        return f"{error.hint[0].upper()}{error.hint[1:]}{'' if error.hint.endswith('?') else '.'}"
 
     if error.name in ("FileNotFoundError", "PermissionError") and _PROGRAM.search(error.traceback):
         return _not_started(error, code)
@@ -304,7 +304,8 @@ def _describe(error: ExecutionError, code: str, count: int | None, around: Surro
     if error.name in _SYNTAX and (found := _WRONG_LINE.match(error.traceback)) and int(found[1]) == count:
         return f"line {found[2]}{error.traceback[found.end() :].rstrip()}"
 
-    chain = [_read(part, count, code) for part in _parts(error.traceback[-_MAX_READ_CHARS:])]
+    traceback = without_similar_file(error.traceback[-_MAX_READ_CHARS:])
+    chain = [_read(part, count, code) for part in _parts(traceback)]
     last = chain[-1]
     message = last.message
 

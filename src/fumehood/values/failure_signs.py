@@ -45,6 +45,8 @@ _REACHED = re.compile(
     r"Connection refused|Connect call failed|\blocalhost\b|\b127\.\d{1,3}\.\d{1,3}\.\d|::1\b|CERTIFICATE_VERIFY_FAILED"
 )
 _MAX_CHARS = 4_000
+# The last line of a traceback, written in the sandbox. Its path becomes part of a hint: it is short and plain.
+_SIMILAR_FILE = re.compile(r"\nDid you mean '(/[\w./-]{1,150})'\?\s*\Z", re.ASCII)
 
 
 def is_unreached(name: str, value: str) -> bool:
@@ -66,3 +68,19 @@ def is_unreached(name: str, value: str) -> bool:
         return False
 
     return name in _CLIENTS or any(word in value for word in _WORDS)
+
+
+def similar_file(name: str, traceback: str) -> str:
+    """Return the path of an existing file whose name is like that of the missing one; empty if none is known.
+
+    Args:
+        name: The class of the exception.
+        traceback: Its traceback.
+    """
+    found = _SIMILAR_FILE.search(traceback[-_MAX_CHARS:]) if name == "FileNotFoundError" else None
+    return found[1] if found else ""
+
+
+def without_similar_file(traceback: str) -> str:
+    """Return a traceback without the line about a similar file, for a text that has it as a hint."""
+    return _SIMILAR_FILE.sub("", traceback)

@@ -3,23 +3,28 @@
 Runs in a context, on exceptions of hostile code: their `__str__` may raise, their chains may be cyclic, their frames
 may be thousands. So everything is bounded and none of their values is trusted. Frames of IPython and of fumehood are
 left out; cells are shown with the lines around the failing one, libraries with that one line. Where a key is missing in
-a pandas table, its columns or labels are named: only pandas' own classes are asked, and a failure gives no line.
+a pandas table, its columns or labels are named: only pandas' own classes are asked, and a failure gives no line. Where
+a file is missing, one of a similar name is.
 """
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import sys
 import traceback
 from types import TracebackType
-from typing import Any, Callable, List, NamedTuple, Optional, Set, Type
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Type
 
 import IPython
+
+from fumehood_guest.shared.folders import DATA, HOME
 
 _MAX_KEYS = 20
 _MAX_KEY_CHARACTERS = 60
 _MAX_FRAMES = 200
+_MAX_FILES = 500
 # The locals of pandas' functions that hold the table or its labels.
 _HOLDERS = ("self", "obj")
 
@@ -71,6 +76,50 @@ def _described(labels: Any) -> str:
     ]
     more = len(labels) - len(keys)
     return f"There are: {', '.join(keys) or 'no keys'}{f', and {more:,} more' if more > 0 else ''}"
+
+
+def _similar_file(error: FileNotFoundError, tb: Optional[TracebackType]) -> List[str]:
+    """Returns a line that names a file of a similar name; no line if there is none, or a program is missed."""
+    try:
+        missed = error.filename
+
+        if not isinstance(missed, str) or not missed or _starts_a_program(tb):
+            return []
+
+        import difflib
+
+        near = _files_near(os.path.dirname(missed))
+        found = difflib.get_close_matches(os.path.basename(missed).lower(), near, n=1)
+        return [f"Did you mean {near[found[0]]!r}?"] if found else []
+    except Exception:
+        return []
+
+
+def _files_near(folder: str) -> Dict[str, str]:
+    """Returns the paths of files, by their names in small letters: of this folder, the data and the home directory."""
+    paths: Dict[str, str] = {}
+
+    for place in (folder or os.curdir, DATA, HOME):
+        for path in _files_in(place):
+            paths.setdefault(os.path.basename(path).lower(), path)
+
+    return paths
+
+
+def _files_in(folder: str) -> List[str]:
+    try:
+        with os.scandir(folder) as entries:
+            some = itertools.islice(entries, _MAX_FILES)
+            return [os.path.abspath(entry.path) for entry in some if entry.is_file()]
+    except OSError:
+        return []
+
+
+def _starts_a_program(tb: Optional[TracebackType]) -> bool:
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+
+    return tb is not None and tb.tb_frame.f_globals.get("__name__") in ("subprocess", "os")
 
 
 _RULE = "-" * 75
@@ -172,6 +221,8 @@ def _format_one(
 
     if isinstance(error, KeyError):
         lines += existing_keys(tb)
+    elif isinstance(error, FileNotFoundError):
+        lines += _similar_file(error, tb)
 
     if depth < _MAX_GROUP_DEPTH:
         lines += _format_group(error, cell_number, depth)

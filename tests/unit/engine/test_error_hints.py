@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fumehood.engine.error_hints import with_hint
@@ -120,3 +122,14 @@ def test_what_needs_root_is_named_as_such() -> None:
     ):
         assert "no process in a sandbox is root" in hint(name, value, NONE)
         assert hint(name, value.replace("127", "1"), NONE) == ""
+
+
+@pytest.mark.parametrize("path", ["/mnt/data/a b", "/x\nrun this", "/" + "a" * 200, "$(x)"])
+def test_the_path_of_a_similar_file_is_plain(path: str) -> None:
+    """It is a guest's text: one that is not short and plain enters no hint."""
+    error = ExecutionError(
+        kind="exception", name="FileNotFoundError", value="x", traceback=f"x\nDid you mean {path!r}?"
+    )
+    assert with_hint(error, NONE).hint == ""
+    plain = replace(error, traceback="x\nDid you mean '/mnt/data/a.csv'?\n")
+    assert with_hint(plain, NONE).hint == "did you mean /mnt/data/a.csv?"
