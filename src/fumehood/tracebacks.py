@@ -19,6 +19,8 @@ from fumehood.errors import FumehoodError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _E = TypeVar("_E", bound=BaseException)
+# What callers run without naming it, and what may be refused there.
+_SPECIAL = frozenset(("__init__", "__enter__", "__aenter__", "__next__", "__anext__"))
 # Set on an error of Python's own that an argument of the caller's explains.
 _OF_THE_CALLER = "_is_of_the_caller"
 
@@ -34,7 +36,7 @@ class PlainErrors:
             return
 
         for name, member in list(vars(cls).items()):
-            if name.startswith("_") and name not in {"__init__", "__aenter__"}:
+            if name.startswith("_") and name not in _SPECIAL:
                 continue
 
             if isinstance(member, FunctionType):

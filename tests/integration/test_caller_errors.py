@@ -101,6 +101,7 @@ def test_a_traceback_ends_at_the_line_of_the_caller(sandbox: Sandbox) -> None:
         lambda: fumehood.output_instructions(3),  # type: ignore[arg-type]
         lambda: CodeInterpreter(network="interent").run("1"),  # type: ignore[arg-type]
         lambda: CodeInterpreter(timout=4),  # type: ignore[call-arg]
+        lambda: CodeInterpreter(network="interent").__enter__(),  # type: ignore[arg-type]
     ]
 
     for call in refused:
