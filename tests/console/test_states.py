@@ -42,7 +42,7 @@ def test_an_act_whose_answer_is_lost_is_looked_for(new_page: NewPage, box: Box) 
     assert axe_violations(page) == []
     page.unroute(f"**/v1/sandboxes/{box.id}/executions")
     problem.get_by_role("button", name="Look whether it happened").click()
-    problem.get_by_text("The page was read anew").wait_for()
+    page.get_by_text("It ran: it is cell 1.").wait_for()
     _cell(page, 1).get_by_text("it ran", exact=True).wait_for()
     # Once: nothing repeated it.
     assert box.api.get(f"/v1/sandboxes/{box.id}/contexts/default/executions").json()["items"][1:] == []

@@ -15,6 +15,8 @@ export type Asked = {
   most?: number;
   // Whether it does no harm to send it twice, although the method is none of reading.
   isRepeatable?: boolean;
+  // A name of this act: sent again with it, it is done once.
+  once?: string | undefined;
 };
 
 let onLoginNeeded: () => void = () => {};
@@ -27,6 +29,7 @@ export function whenLoginIsNeeded(listener: () => void): void {
 export async function ask(path: string, asked: Asked = {}): Promise<Response> {
   const headers: Record<string, string> = { Accept: asked.accept ?? "application/json" };
   if (asked.most !== undefined) headers.Range = `bytes=0-${asked.most - 1}`;
+  if (asked.once !== undefined) headers["Idempotency-Key"] = asked.once;
   const init: RequestInit = { method: asked.method ?? "GET", headers };
   const reader = currentReader();
   if (isShare()) {
@@ -50,11 +53,13 @@ export async function ask(path: string, asked: Asked = {}): Promise<Response> {
     answer = await fetch(reader ? sharedPath(path, reader.shareId) : path, init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw init.method === "GET" || asked.isRepeatable ? unreachable() : unanswered();
+    throw lost(asked);
   }
   if (answer.ok) return answer;
 
   const problem = await problemOf(answer);
+  // A proxy in between that got no answer knows no more than this page.
+  if (!problem.code && PROXY_WITHOUT_ANSWER.includes(problem.status)) throw lost(asked);
   if (problem.status === 401 && !path.startsWith("/v1/login")) onLoginNeeded();
   throw problem;
 }
@@ -64,15 +69,34 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await answer.json()) as T;
 }
 
+const PROXY_WITHOUT_ANSWER = [502, 504];
+
+/** What is known of a request whose answer was lost. */
+function lost({ method = "GET", isRepeatable = false }: Asked): Problem {
+  return method === "GET" || isRepeatable ? unreachable() : unanswered();
+}
+
+/** Returns a new name of an act. */
+export function actName(): string {
+  // `randomUUID` is there in secure contexts only.
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** Acts, or asks by a method that is none of reading: `isRepeatable` says which. */
 export async function send<T = void>(
   method: string,
   path: string,
   body?: unknown,
-  { isRepeatable = false } = {},
+  given: Pick<Asked, "isRepeatable" | "once"> = {},
 ): Promise<T> {
-  const answer = await ask(path, { method, body, isRepeatable });
-  return (answer.status === 204 ? undefined : await answer.json()) as T;
+  const answer = await ask(path, { method, body, ...given });
+  if (answer.status === 204) return undefined as T;
+  try {
+    return (await answer.json()) as T;
+  } catch {
+    throw lost({ method, ...given });
+  }
 }
 
 async function problemOf(answer: Response): Promise<Problem> {

@@ -32,7 +32,12 @@ export class Problem extends Error {
 
   /** Whether the same read may give an answer a moment later. */
   get isPassing(): boolean {
-    return this.status === 0 || this.status === 429 || this.status === 503;
+    return this.status === 0 || this.isRefusedForNow;
+  }
+
+  /** Whether nothing was done for want of room: the same act may be sent again after a while. */
+  get isRefusedForNow(): boolean {
+    return !this.isOutcomeUnknown && (this.status === 429 || this.status === 503);
   }
 }
 

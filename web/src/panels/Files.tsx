@@ -3,6 +3,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { ask, get, segment, send } from "../api/client";
+import { asProblem } from "../api/problem";
 import { isShare } from "../api/reader";
 import type * as api from "../api/schema";
 import { Confirm } from "../parts/Confirm";
@@ -257,11 +258,21 @@ function FileEditor({ address, file, sandboxId, text, close }: EditorGiven) {
   const [now, setNow] = useState(draftOf(sandboxId, file.path)?.now ?? text.lines);
   const [problem, setProblem] = useState<unknown>(null);
   const [isSaving, setSaving] = useState(false);
+  const isUnknown = problem !== null && asProblem(problem).isOutcomeUnknown;
+  const read = async () =>
+    editableText(await beginning(await ask(address, { accept: "*/*" }), PREVIEW_BYTES + 1));
+  const look = async () => {
+    try {
+      if ((await read())?.lines === now) close(true);
+      else setProblem(new Error("The file does not hold your text."));
+    } catch (error) {
+      setProblem(error);
+    }
+  };
   const save = async () => {
     setSaving(true);
     try {
-      const answer = await ask(address, { accept: "*/*" });
-      const before = editableText(await beginning(answer, PREVIEW_BYTES + 1));
+      const before = await read();
       if (before?.lines !== text.lines || before.ending !== text.ending)
         throw new Error("The file has changed since it was read: copy your text, and open the file again.");
       await ask(address, { method: "PUT", body: new Blob([now.replaceAll("\n", text.ending)]) });
@@ -293,12 +304,12 @@ function FileEditor({ address, file, sandboxId, text, close }: EditorGiven) {
       {visible(text.lines) !== text.lines && (
         <p className="note">It has characters that cannot be seen here; they are kept.</p>
       )}
-      {problem !== null && <ProblemBox error={problem} title="It was not saved" />}
+      {problem !== null && <ProblemBox error={problem} again={save} look={look} title="It was not saved" />}
       <div className="row end">
         <button type="button" onClick={() => close(false)}>
           Cancel
         </button>
-        <button type="submit" className="primary" disabled={isSaving}>
+        <button type="submit" className="primary" disabled={isSaving || isUnknown}>
           Save
         </button>
       </div>

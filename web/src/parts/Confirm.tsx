@@ -1,7 +1,9 @@
 /** The question before an act that loses something: what is lost stands in it. */
 
+import { useQueryClient } from "@tanstack/react-query";
 import { AlertDialog } from "radix-ui";
 import { type ReactNode, useState } from "react";
+import { asProblem } from "../api/problem";
 import { ProblemBox } from "./Problems";
 
 type Given = {
@@ -17,6 +19,8 @@ export function Confirm({ trigger, title, act, run, done, children }: Given) {
   const [isOpen, setOpen] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState<unknown>(null);
+  const queries = useQueryClient();
+  const isUnknown = problem !== null && asProblem(problem).isOutcomeUnknown;
 
   const confirm = async () => {
     setBusy(true);
@@ -32,6 +36,13 @@ export function Confirm({ trigger, title, act, run, done, children }: Given) {
     }
   };
 
+  // The view behind says whether it happened.
+  const look = () => {
+    setOpen(false);
+    setProblem(null);
+    queries.invalidateQueries();
+  };
+
   return (
     <AlertDialog.Root open={isOpen} onOpenChange={setOpen}>
       <AlertDialog.Trigger asChild>{trigger}</AlertDialog.Trigger>
@@ -42,10 +53,10 @@ export function Confirm({ trigger, title, act, run, done, children }: Given) {
           <AlertDialog.Description asChild>
             <div>{children}</div>
           </AlertDialog.Description>
-          {problem !== null && <ProblemBox error={problem} />}
+          {problem !== null && <ProblemBox error={problem} again={confirm} look={look} />}
           <div className="row end">
             <AlertDialog.Cancel>Cancel</AlertDialog.Cancel>
-            <button type="button" className="danger" disabled={isBusy} onClick={confirm}>
+            <button type="button" className="danger" disabled={isBusy || isUnknown} onClick={confirm}>
               {act}
             </button>
           </div>

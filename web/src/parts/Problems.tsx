@@ -8,18 +8,27 @@ import { visible } from "./format";
 // Of a question whose answer names no time.
 const SECONDS_TO_RETRY = 5;
 
-type Given = { error: unknown; retry?: (() => void) | undefined; title?: string };
+type Given = {
+  error: unknown;
+  /** Asks again. */
+  retry?: (() => void) | undefined;
+  /** Sends an act again that was refused for want of room. */
+  again?: (() => void) | undefined;
+  /** Looks whether an act happened; else all that is shown is read anew. */
+  look?: (() => void) | undefined;
+  title?: string;
+};
 
-export function ProblemBox({ error, retry, title }: Given) {
+export function ProblemBox({ error, retry, again, look, title }: Given) {
   const problem = asProblem(error);
-  if (problem.isOutcomeUnknown) return <OutcomeUnknown problem={problem} />;
+  if (problem.isOutcomeUnknown) return <OutcomeUnknown problem={problem} look={look} />;
 
   return (
     <div className="problem" role="alert">
       <strong>{title ?? headline(problem.status)}</strong>
       <p>{visible(problem.message)}</p>
       {problem.hint && <p className="hint">{visible(problem.hint)}</p>}
-      <Wait error={error} retry={retry} />
+      <Wait error={error} retry={retry} again={again} />
       <div className="row">
         {retry && problem.status !== 410 && (
           <button type="button" onClick={retry}>
@@ -33,11 +42,11 @@ export function ProblemBox({ error, retry, title }: Given) {
 }
 
 /** An act that may have happened: no title may say that it did not, and the way out is to look, not to repeat it. */
-function OutcomeUnknown({ problem }: { problem: Problem }) {
+function OutcomeUnknown({ problem, look }: { problem: Problem; look: Given["look"] }) {
   const queries = useQueryClient();
   const [isLooking, setLooking] = useState(false);
   const [hasLooked, setLooked] = useState(false);
-  const look = async () => {
+  const lookAtAll = async () => {
     setLooking(true);
     await queries.invalidateQueries();
     setLooking(false);
@@ -51,7 +60,7 @@ function OutcomeUnknown({ problem }: { problem: Problem }) {
       {problem.hint && <p className="hint">{visible(problem.hint)}</p>}
       {hasLooked && <p>The page was read anew: what it shows now is what the server has.</p>}
       <div className="row">
-        <button type="button" disabled={isLooking} onClick={look}>
+        <button type="button" disabled={isLooking} onClick={look ?? lookAtAll}>
           Look whether it happened
         </button>
         {problem.requestId && <code className="quiet">request {problem.requestId}</code>}
@@ -61,13 +70,22 @@ function OutcomeUnknown({ problem }: { problem: Problem }) {
 }
 
 /** Counts down to the next try of a question; for an act, to the moment from which it may be tried again. */
-function Wait({ error, retry }: Pick<Given, "error" | "retry">) {
-  const { isPassing, retryAfterSeconds } = asProblem(error);
+function Wait({ error, retry, again }: Pick<Given, "error" | "retry" | "again">) {
+  const { isPassing, isRefusedForNow, retryAfterSeconds } = asProblem(error);
   const seconds = isPassing ? (retryAfterSeconds ?? (retry ? SECONDS_TO_RETRY : null)) : null;
   const left = useCountdown(error, seconds, retry);
   if (left === null) return null;
   if (retry) return <p>Tries again in {left} s.</p>;
-  return <p>{left > 0 ? `You can try again in ${left} s.` : "You can try again now."}</p>;
+  return (
+    <div className="row">
+      <span>{left > 0 ? `You can try again in ${left} s.` : "You can try again now."}</span>
+      {again && isRefusedForNow && (
+        <button type="button" disabled={left > 0} onClick={again}>
+          Try again
+        </button>
+      )}
+    </div>
+  );
 }
 
 function headline(status: number): string {

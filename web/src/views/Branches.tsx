@@ -6,6 +6,7 @@ import { Link, useLocation, useSearchParams } from "wouter";
 import { get, segment, send } from "../api/client";
 import { asProblem } from "../api/problem";
 import type { Cell, CellPage, Checkpoint, Execution, Page, Sandbox } from "../api/types";
+import { useActNames } from "../parts/actName";
 import { BackToSandbox } from "../parts/BackToSandbox";
 import { Confirm } from "../parts/Confirm";
 import { bytes, clock, seconds, visible, visibleLine } from "../parts/format";
@@ -102,12 +103,14 @@ function Begin({ sandboxId, begun }: { sandboxId: string; begun: (made: string[]
     retry: false,
   });
   const wanted = ways.filter((code) => code.trim());
+  const names = useActNames();
   const run = useMutation({
     mutationFn: async () => {
-      const made = await send<Page<Sandbox>>("POST", `${path}/forks`, {
-        count: wanted.length,
-        checkpoint_id: from === NOW ? null : from,
+      const asked = { count: wanted.length, checkpoint_id: from === NOW ? null : from };
+      const made = await send<Page<Sandbox>>("POST", `${path}/forks`, asked, {
+        once: names.of(JSON.stringify(asked)),
       });
+      names.ended(null);
       const ids = made.items.map((each) => each.id);
       try {
         await Promise.all(
@@ -127,6 +130,7 @@ function Begin({ sandboxId, begun }: { sandboxId: string; begun: (made: string[]
       return ids;
     },
     onSuccess: begun,
+    onError: (error) => names.ended(error),
   });
 
   return (
@@ -163,7 +167,7 @@ function Begin({ sandboxId, begun }: { sandboxId: string; begun: (made: string[]
           />
         </label>
       ))}
-      {run.error && <ProblemBox error={run.error} title="No way was begun" />}
+      {run.error && <ProblemBox error={run.error} again={() => run.mutate()} title="No way was begun" />}
       <div className="row end">
         <button
           type="button"

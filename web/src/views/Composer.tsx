@@ -1,9 +1,12 @@
 /** Where code is written and sent to run: detached, so that it goes on when this page goes. */
 
-import { useMutation } from "@tanstack/react-query";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense, useCallback, useRef, useState } from "react";
 import { segment, send } from "../api/client";
+import { asProblem, Problem } from "../api/problem";
+import { cellsQuery } from "../api/queries";
 import type { Cell } from "../api/types";
+import { useActNames } from "../parts/actName";
 import type { Completions, EditorHandle } from "../parts/Editor";
 import { painted } from "../parts/hooks";
 import { ProblemBox } from "../parts/Problems";
@@ -15,6 +18,9 @@ const Editor = lazy(async () => {
 });
 const KEPT = "fumehood-draft-";
 
+const CONFLICT = 409;
+
+type Wanted = { code: string; stays: boolean };
 type Given = {
   sandboxId: string;
   contextId: string;
@@ -30,17 +36,30 @@ export function Composer({ sandboxId, contextId, cells, isRunning, ran, handle }
   const path = `/v1/sandboxes/${segment(sandboxId)}`;
   const context = `${path}/contexts/${segment(contextId)}`;
 
+  const queries = useQueryClient();
+  const names = useActNames();
+  // The last cell that was there before the code was sent.
+  const before = useRef(-1);
+  const [found, setFound] = useState<string | null>(null);
+
   const run = useMutation({
-    mutationFn: async ({ code }: { code: string; stays: boolean }) => {
-      if (isSaved) await send("POST", `${path}/checkpoints`, { context_id: contextId });
-      return send("POST", `${path}/executions`, {
+    mutationFn: async ({ code }: Wanted) => {
+      setFound(null);
+      if (isSaved) await keepNow(path, contextId);
+      const asked = {
         code,
         context_id: contextId,
         detached: true,
         allow_input: true,
         tell_changes: true,
-      });
+      };
+      return send("POST", `${path}/executions`, asked, { once: names.of(code) });
     },
+    onMutate: () => {
+      // Sent again, it may be the cell of the first time.
+      if (!run.error || !asProblem(run.error).isOutcomeUnknown) before.current = cells.at(-1)?.position ?? -1;
+    },
+    onSettled: (_, error) => names.ended(error),
     onSuccess: (_, { stays }) => {
       if (!stays) editor.current?.set("");
       sessionStorage.removeItem(KEPT + sandboxId);
@@ -49,6 +68,24 @@ export function Composer({ sandboxId, contextId, cells, isRunning, ran, handle }
     // What was typed outlives a login that ended.
     onError: (_, { code }) => sessionStorage.setItem(KEPT + sandboxId, code),
   });
+  const look = async () => {
+    const { code } = run.variables ?? { code: "" };
+    const page = await queries.fetchQuery({
+      ...cellsQuery("sandboxes", sandboxId, contextId),
+      staleTime: 0,
+    });
+    const cell = page.items.findLast((each) => each.position > before.current && each.code === code);
+    // With its name, the code runs once also where the first request comes late; a name that is spent is of no use.
+    if (cell || asProblem(run.error).status === CONFLICT) names.forget();
+    setFound(
+      cell
+        ? `It ran: it is cell ${cell.position + 1}.`
+        : "No cell with this code has begun since. If you run it again as it is, it runs once, whatever became of the first.",
+    );
+    if (cell) editor.current?.set("");
+    run.reset();
+    editor.current?.focus();
+  };
   const interrupt = useMutation({ mutationFn: () => send("POST", `${context}/interrupt`), onSettled: ran });
   const complete = useCallback(
     async (code: string, cursor: number) => {
@@ -65,7 +102,19 @@ export function Composer({ sandboxId, contextId, cells, isRunning, ran, handle }
 
   return (
     <section className="composer" aria-label="Composer">
-      {run.error && <ProblemBox error={run.error} title="The code was not run" />}
+      {run.error && (
+        <ProblemBox
+          error={run.error}
+          title="The code was not run"
+          again={() => run.variables && run.mutate(run.variables)}
+          look={look}
+        />
+      )}
+      {found && (
+        <p className="note" role="status">
+          {found}
+        </p>
+      )}
       {interrupt.error && <ProblemBox error={interrupt.error} title="It was not interrupted" />}
       <Suspense fallback={<div className="editor" />}>
         <Editor
@@ -96,4 +145,22 @@ export function Composer({ sandboxId, contextId, cells, isRunning, ran, handle }
       </div>
     </section>
   );
+}
+
+/** Makes a checkpoint before code is sent; where that is not known to be done, the code is not sent. */
+async function keepNow(path: string, contextId: string): Promise<void> {
+  try {
+    await send("POST", `${path}/checkpoints`, { context_id: contextId });
+  } catch (error) {
+    const problem = asProblem(error);
+    if (!problem.isOutcomeUnknown) throw problem;
+    throw new Problem(
+      {
+        code: "checkpoint_unknown",
+        detail: "The connection ended while the checkpoint was being made: the code was not sent.",
+        hint: "Running it again makes another checkpoint, which does no harm.",
+      },
+      0,
+    );
+  }
 }

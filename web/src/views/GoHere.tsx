@@ -5,7 +5,9 @@ import { Dialog } from "radix-ui";
 import { type ReactNode, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { segment, send } from "../api/client";
+import { asProblem } from "../api/problem";
 import type { Checkpoint, Page, Sandbox } from "../api/types";
+import { useActNames } from "../parts/actName";
 import { bytes, clock, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 
@@ -17,6 +19,8 @@ export function GoHere({ sandboxId, contextId, checkpoint, trigger }: Given) {
   const [isOpen, setOpen] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState<unknown>(null);
+  const isUnknown = problem !== null && asProblem(problem).isOutcomeUnknown;
+  const names = useActNames();
   const path = `/v1/sandboxes/${segment(sandboxId)}`;
   const name = visibleLine(checkpoint.name || checkpoint.id, 60);
 
@@ -25,13 +29,21 @@ export function GoHere({ sandboxId, contextId, checkpoint, trigger }: Given) {
     setProblem(null);
     try {
       await work();
+      names.ended(null);
       setOpen(false);
     } catch (error) {
+      names.ended(error);
       setProblem(error);
     } finally {
       setBusy(false);
       queries.invalidateQueries();
     }
+  };
+  // The timeline and the list say whether it happened.
+  const look = () => {
+    setOpen(false);
+    setProblem(null);
+    queries.invalidateQueries();
   };
   const inPlace = () =>
     act(async () => {
@@ -43,10 +55,8 @@ export function GoHere({ sandboxId, contextId, checkpoint, trigger }: Given) {
     });
   const asFork = () =>
     act(async () => {
-      const made = await send<Page<Sandbox>>("POST", `${path}/forks`, {
-        count: 1,
-        checkpoint_id: checkpoint.id,
-      });
+      const wanted = { count: 1, checkpoint_id: checkpoint.id };
+      const made = await send<Page<Sandbox>>("POST", `${path}/forks`, wanted, { once: names.of("fork") });
       const first = made.items[0];
       if (first) go(`/sandboxes/${first.id}`);
     });
@@ -73,19 +83,19 @@ export function GoHere({ sandboxId, contextId, checkpoint, trigger }: Given) {
             </div>
           )}
           <div className="choices">
-            <button type="button" className="primary" disabled={isBusy} onClick={inPlace}>
+            <button type="button" className="primary" disabled={isBusy || isUnknown} onClick={inPlace}>
               Here, in place
             </button>
             <p className="quiet">
               A checkpoint of now is made first, so that this can be undone. Cells after it are marked as
               undone.
             </p>
-            <button type="button" disabled={isBusy} onClick={asFork}>
+            <button type="button" disabled={isBusy || isUnknown} onClick={asFork}>
               As a fork
             </button>
             <p className="quiet">A second sandbox begins at this checkpoint; this one goes on as it is.</p>
           </div>
-          {problem !== null && <ProblemBox error={problem} />}
+          {problem !== null && <ProblemBox error={problem} look={look} />}
           <div className="row end">
             <Link href={`/sandboxes/${segment(sandboxId)}/compare?a=${segment(checkpoint.id)}`}>
               Compare it with now

@@ -15,6 +15,7 @@ import { NetworkPanel } from "../panels/Network";
 import { PortsPanel } from "../panels/Ports";
 import { TerminalsPanel } from "../panels/Terminals";
 import { VariablesPanel } from "../panels/Variables";
+import { useActNames } from "../parts/actName";
 import type { EditorHandle } from "../parts/Editor";
 import { visibleLine } from "../parts/format";
 import { useKeys, useMedia } from "../parts/hooks";
@@ -106,8 +107,11 @@ function Living({ sandbox, problem }: { sandbox: Box; problem: unknown }) {
     mutationFn: () => send("POST", `/v1/sandboxes/${segment(id)}/checkpoints`, { context_id: contextId }),
     onSettled: () => queries.invalidateQueries({ queryKey: ["timeline", id] }),
   });
+  const names = useActNames();
   const fork = useMutation({
-    mutationFn: () => send<Page<Box>>("POST", `/v1/sandboxes/${segment(id)}/forks`, { count: 1 }),
+    mutationFn: () =>
+      send<Page<Box>>("POST", `/v1/sandboxes/${segment(id)}/forks`, { count: 1 }, { once: names.of("fork") }),
+    onSettled: (_, error) => names.ended(error),
     onSuccess: (made) => made.items[0] && go(`/sandboxes/${made.items[0].id}`),
   });
   useSandboxKeys({

@@ -8,6 +8,7 @@ import { send } from "../api/client";
 import { sandboxesQuery } from "../api/queries";
 import type { Sandbox } from "../api/types";
 import { useFollow, useWatchState } from "../api/watch";
+import { useActNames } from "../parts/actName";
 import { Confirm } from "../parts/Confirm";
 import { bytes, shortId, visibleLine } from "../parts/format";
 import { useKeys } from "../parts/hooks";
@@ -39,10 +40,14 @@ export function Sandboxes() {
     // Use changes all the time; what begins and ends is said by the socket.
     refetchInterval: isLive ? 5000 : 2000,
   });
+  const names = useActNames();
   const make = useMutation({
-    mutationFn: () => send<Sandbox>("POST", "/v1/sandboxes", {}),
+    mutationFn: () => send<Sandbox>("POST", "/v1/sandboxes", {}, { once: names.of("new") }),
     onSuccess: (made) => go(`/sandboxes/${made.id}`),
-    onSettled: () => queries.invalidateQueries({ queryKey: ["sandboxes"] }),
+    onSettled: (_, error) => {
+      names.ended(error);
+      queries.invalidateQueries({ queryKey: ["sandboxes"] });
+    },
   });
   useKeys(useMemo(() => ({ "/": () => filter.current?.focus() }), []));
   const items = useMemo(
@@ -71,7 +76,9 @@ export function Sandboxes() {
           </button>
         )}
       </div>
-      {make.error && <ProblemBox error={make.error} title="No sandbox was made" />}
+      {make.error && (
+        <ProblemBox error={make.error} again={() => make.mutate()} title="No sandbox was made" />
+      )}
       {list.error && !list.data && <ProblemBox error={list.error} retry={() => list.refetch()} />}
       {list.error && list.data && (
         <p className="stale" role="status">
