@@ -54,6 +54,12 @@ def test_t04_two_of_a_template_have_nothing_in_common_from_their_start(pair):
     assert [number for number, (a, b) in enumerate(zip(one, other, strict=True)) if a == b] == []
 
 
+def test_garbage_is_collected_in_it(pair):
+    """Its start, which leaves out what many forks win, ends as every start: collections are on, for new objects."""
+    code = "import gc; gc.isenabled(), gc.get_threshold()[0] > 0, gc.get_freeze_count() > 10_000"
+    assert pair[0].run_code(code).text == "(True, True, True)"
+
+
 def test_without_the_option_all_of_it_is_the_same(open_one):
     """The control: two of one zygote differ in nothing of this."""
     with open_one(SHARED) as one, open_one(SHARED) as other:

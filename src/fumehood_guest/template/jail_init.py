@@ -47,11 +47,17 @@ class JailInit:
         """Serves the host; exits when the host closes the socket."""
         config, _ = self._host.receive()
         self._program = bytes.fromhex(config["seccomp"])
-        heap_layout.forget_lookups()
-        _rehearse_launch()
         mounts.look_around()
         home.find_given()
-        heap_layout.freeze()
+
+        # As in the zygote.
+        if config["has_one_sandbox"]:
+            heap_layout.freeze_as_it_is()
+        else:
+            heap_layout.forget_lookups()
+            _rehearse_launch()
+            heap_layout.freeze()
+
         self._service.run()
 
     def _obey(self, request: Dict[str, Any], fds: List[int]) -> None:

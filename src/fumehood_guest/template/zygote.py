@@ -42,6 +42,7 @@ class Zygote:
         self._placeholders: List[bytes] = []
         self._branch: Optional[ZygoteBranch] = None
         self._runs_programs = False
+        self._has_one_sandbox = False
         self._service = Service(host, self._obey, self._note_end)
         self._forks = ContextForks(host, self._programs, self._service.leave)
 
@@ -51,6 +52,7 @@ class Zygote:
         config, _ = self._host.receive()
         self._programs.update({name: bytes.fromhex(config[name]) for name in ("seccomp", "seccomp_untold")})
         self._runs_programs = config["runs_programs"]
+        self._has_one_sandbox = config["has_one_sandbox"]
         # Now, while this process is small.
         self._other_languages()
         self._prepare(config["preload"])
@@ -67,9 +69,13 @@ class Zygote:
 
         with quiet_libraries():
             preload = Preloading(names, lambda name: self._host.send({"type": "importing", "module": name}))
-            self._placeholders = _take_memory_in_one_piece(
-                min(_BARE_BYTES + _MODULE_BYTES * len(preload.found), _MOST_BYTES)
-            )
+
+            # What is only won by many forks takes longer than the first cell of one sandbox.
+            if not self._has_one_sandbox:
+                self._placeholders = _take_memory_in_one_piece(
+                    min(_BARE_BYTES + _MODULE_BYTES * len(preload.found), _MOST_BYTES)
+                )
+
             self._shell = prepare_shell(preload)
             fork_hooks.do_once()
             # Sandboxes see the same files through other inodes.
@@ -79,8 +85,12 @@ class Zygote:
         for name in OF_TEMPLATES:
             os.environ.pop(name, None)
 
-        heap_layout.freeze()
-        huge_pages.collapse()
+        if self._has_one_sandbox:
+            heap_layout.freeze_as_it_is()
+        else:
+            heap_layout.freeze()
+            huge_pages.collapse()
+
         report = {"missing": preload.missing, "unfit": preload.unfit, "threads": running_threads()}
         self._host.send({"type": "ready", **report})
 

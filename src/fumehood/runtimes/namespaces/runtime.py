@@ -185,7 +185,10 @@ class LinuxRuntime(Runtime):
             async with asyncio.timeout(_READY_SECONDS):
                 image = template.image
                 await spawner.begin(
-                    filters, template.preload, runs_programs=image is None or runs_programs(image)
+                    filters,
+                    template.preload,
+                    runs_programs=image is None or runs_programs(image),
+                    has_one_sandbox=template.own_interpreter,
                 )
         except BaseException as error:
             await finish(_undo(launcher.process, spawner, launched.made, group))

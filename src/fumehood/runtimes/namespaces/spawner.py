@@ -106,18 +106,21 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
         self.policy_digest = ""
         self._removals: set[asyncio.Task[None]] = set()
 
-    async def begin(self, filters: Filters, preload: tuple[str, ...], *, runs_programs: bool) -> None:
+    async def begin(
+        self, filters: Filters, preload: tuple[str, ...], *, runs_programs: bool, has_one_sandbox: bool
+    ) -> None:
         """Sends jail init and zygote their configuration, and waits until everything is imported.
 
         Args:
             filters: The system call filters of contexts.
             preload: The modules to import.
             runs_programs: Whether the zygote may run programs of its root, to prepare languages.
+            has_one_sandbox: Whether only one sandbox is made, so that preparations for many are not worth their time.
         """
         self._notified_calls = filters.notified_calls
         self.policy_digest = filters.digest
         plain = filters.program.hex()
-        self._jail_init.send({"type": "configure", "seccomp": plain})
+        self._jail_init.send({"type": "configure", "seccomp": plain, "has_one_sandbox": has_one_sandbox})
         await failpoints.reach("template.begin", self)
         self._preload = PreloadReport(preload)
         orders = {
@@ -125,6 +128,7 @@ class LinuxSpawner(KeptSpawner[LinuxGuest], LinuxGuestSpawner):
             "seccomp_untold": plain,
             "preload": list(preload),
             "runs_programs": runs_programs,
+            "has_one_sandbox": has_one_sandbox,
         }
         self._zygote.send({"type": "configure", **orders}, answers=len(preload) + _ANSWERS_WHEN_READY)
         await self._until_ready()
