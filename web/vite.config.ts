@@ -9,6 +9,14 @@ const proxied = { target: server, changeOrigin: true, ws: true };
 const CELLS =
   /src\/(output|results\/(ResultView|HtmlFrame|ChartView|chart|DataGrid|JsonView|json|Picture|Plain)|parts\/follow|api\/feed|audit\/(start|worker)|panels\/(Audit|Files|drafts|Isolation|Variables)|views\/(useCells|Transcript|CellView|Export))|@lezer/;
 
+// What more than one document or view needs, and what the entry of the console must not carry: a change of the entry would
+// give every chunk that imports it another name, and a share would load it.
+const BASE =
+  /src\/(api\/(client|place|problem|queries|reader|watch)|parts\/(Boundary|LiveLost|Problems|State|Times|actName|format|hooks|letters|policy|rights|theme))\.|vite\/preload-helper|@tanstack\/(react-query|query-core)/;
+// What is shown over a view, and long lists: nothing that a share needs before it is opened.
+const WIDGETS =
+  /src\/parts\/(Confirm|Question)\.|node_modules\/(@radix-ui|@floating-ui|@tanstack|aria-hidden|get-nonce|react-remove-scroll|react-style-singleton|use-callback-ref|use-sidecar|tslib)/;
+
 export default defineConfig({
   base: "/console/",
   plugins: [
@@ -37,7 +45,14 @@ export default defineConfig({
       input: ["index.html", "share.html"],
       // What every view with cells needs is one file: each request of a cold load waits for those before it.
       output: {
-        codeSplitting: { includeDependenciesRecursively: false, groups: [{ name: "cells", test: CELLS }] },
+        codeSplitting: {
+          includeDependenciesRecursively: false,
+          groups: [
+            { name: "cells", test: CELLS },
+            { name: "base", test: BASE },
+            { name: "widgets", test: WIDGETS },
+          ],
+        },
       },
     },
   },

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gzip
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -139,6 +140,31 @@ def test_the_page_is_small(built: Path) -> None:
         assert sum(packed(built / path) for path in named) <= 165_000, document
 
     assert sum(packed(path) for path in (built / "assets").iterdir()) <= 480_000
+
+
+def test_what_views_share_does_not_hang_on_a_document(built: Path) -> None:
+    """A change of the console's entry renames no chunk of all views with cells, and a share loads nothing of it."""
+    chunks = json.loads((built / "chunks.json").read_bytes())
+
+    def reached(name: str) -> set[str]:
+        found, left = {name}, [name]
+
+        while left:
+            each = chunks[left.pop()]
+            new = {*each.get("imports", ()), *each.get("dynamicImports", ())} - found
+            found |= new
+            left += new
+
+        return found
+
+    shared = {name for name in chunks if re.match(r"_(base|widgets|cells)-.*\.js$", name)}
+    assert len(shared) == 3
+    assert [name for name in shared if "index.html" in reached(name)] == []
+    share = reached("share.html")
+    assert shared < share
+    assert "index.html" not in share
+    # The control: a view of the console does import its entry.
+    assert "index.html" in reached("src/views/Sandbox.tsx")
 
 
 def test_the_frames_have_policies_of_their_own(browser: httpx2.Client) -> None:
