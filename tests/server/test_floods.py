@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -388,10 +389,25 @@ def test_t06_clients_of_a_page_that_send_without_an_end_leave_a_neighbour_alone(
     hold(flooded, lambda api: sending(flooded, "/v1/watch", masked(opcode, content)))
 
 
+def clients_that_left(server: RunningServer) -> int:
+    """How many connections a server still holds whose client has finished sending (CLOSE_WAIT)."""
+    place = f":{int(server.url.rpartition(':')[2]):04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]]
+    return sum(line[1].endswith(place) and line[3] == "08" for line in lines)
+
+
 def test_x11_what_a_flood_has_left_behind_is_not_read(flooded: Any) -> None:
     """Of a client that sent too much and has gone, what the kernel still holds is discarded."""
     with client_of(flooded) as api:
-        before = gauges(api)["fumehood_tasks"]
+        seen: list[float] = []
+
+        def is_calm() -> bool:
+            seen.append(gauges(api)["fumehood_tasks"])
+            return len(set(seen[-10:])) == 1 and len(seen) >= 10 and not clients_that_left(flooded)
+
+        # The clients of other tests have been killed a moment ago.
+        until(is_calm, "nothing of earlier clients is held")
+        before = seen[-1]
 
         with sending(flooded, "/v1/watch", masked(1, b"x")):
             until(lambda: gauges(api)["fumehood_tasks"] >= before + 12, "all of them are served")
