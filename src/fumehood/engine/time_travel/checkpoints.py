@@ -3,7 +3,8 @@
 A checkpoint is a waiting fork of the context and a snapshot of the writable files, both taken while the context waits,
 so that the two always match. A rollback checks both before it discards the present state: a damaged checkpoint leaves
 the sandbox unchanged. Their number is bounded, the oldest is dropped first; their memory and their files count as the
-sandbox's own.
+sandbox's own. A name that is given again means the newest, and the older one keeps its id: a loop that marks each round
+with one name goes on, where a refusal would end it.
 """
 
 from __future__ import annotations
