@@ -7,6 +7,7 @@ import asyncio
 import functools
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -309,8 +310,39 @@ def test_an_image_with_its_own_python_runs_code_in_it(bench, executable, tmp_pat
         assert made.run_code("x").text == "1"
         assert made.get_info().isolation.missing == ()
 
+        _plant_late_modules(made)
+        made.create_code_context()
+
         with made.fork() as fork:
             assert fork.run_code("x + 1").text == "2"
+            # What IPython imports late is imported when it is used, by a context that is confined as every other.
+            for where in (fork, made):
+                assert not where.files.exists(_LATE_MARKS)
+                where.run_code("import stack_data", context=where.create_code_context())
+                assert re.findall(r"(?:CapEff|Seccomp):\t\w+", where.files.read(_LATE_MARKS)) == [
+                    "CapEff:\t0000000000000000",
+                    "Seccomp:\t2",
+                ]
+
+
+_LATE_MARKS = "/home/user/marks"
+
+
+def _plant_late_modules(sandbox: Sandbox) -> None:
+    """Writes modules with the names of those that IPython 8 imports late, which say how their process is confined."""
+    spy = f"with open({_LATE_MARKS!r}, 'a') as file:\n    file.write(open('/proc/self/status').read())\n"
+
+    for name in (
+        "jedi",
+        "stack_data",
+        "pydoc",
+        "cProfile",
+        "pstats",
+        "pexpect",
+        "prompt_toolkit",
+        "decorator",
+    ):
+        sandbox.files.write(f"/home/user/{name}.py", spy)
 
 
 def _other_guest_code(folder: Path) -> Path:
