@@ -7,7 +7,7 @@ const server = process.env.FUMEHOOD_URL ?? "http://127.0.0.1:8765";
 const proxied = { target: server, changeOrigin: true, ws: true };
 
 const CELLS =
-  /src\/(output|results\/(ResultView|HtmlFrame|ChartView|chart|DataGrid|JsonView|json|Picture|Plain)|parts\/follow|api\/feed|audit\/(start|worker)|panels\/(Audit|Files|drafts|Isolation|Variables)|views\/(useCells|Transcript|CellView|Export))|@lezer/;
+  /src\/(output|results\/(ResultView|HtmlFrame|ChartView|chart|DataGrid|JsonView|json|Picture|Plain)|parts\/follow|api\/feed|audit\/(start|worker)|panels\/(Audit|Files|Naming|drafts|Isolation|Variables)|views\/(useCells|Transcript|CellView|Export))|@lezer/;
 
 // What more than one document or view needs, and what the entry of the console must not carry: a change of the entry would
 // give every chunk that imports it another name, and a share would load it.

@@ -208,6 +208,25 @@ def test_panels_files_and_audit(new_page: NewPage, box: Box, tmp_path: Path) -> 
     _press(page, _button(files, "Delete up.txt"))
     _press(page, _button(page.get_by_role("alertdialog"), "Delete"))
     _button(files, "up.txt").wait_for(state="detached")
+
+    # A name that is taken would replace what has it.
+    _press(page, _button(files, "New folder"))
+    page.keyboard.type("note.txt")
+    page.keyboard.press("Enter")
+    files.get_by_text("That name is taken in this folder.").wait_for()
+    files.get_by_label("Name of the new folder").fill("papers")
+    page.keyboard.press("Enter")
+    _button(files, "papers/").wait_for()
+    _press(page, _button(files, "Rename papers"))
+    assert axe_violations(page) == []
+    page.keyboard.press("Escape")
+    files.get_by_label("New name of papers").wait_for(state="detached")
+    _press(page, _button(files, "Rename papers"))
+    page.keyboard.type("letters")
+    page.keyboard.press("Enter")
+    _button(files, "letters/").wait_for()
+    _button(files, "papers/").wait_for(state="detached")
+    assert box.value("__import__('os').path.isdir('letters')") == "True"
     _press(page, _button(files, "Get it"))
     link = files.get_by_role("link", name=re.compile("note.txt|Download"))
 

@@ -26,6 +26,17 @@ def test_moments_are_compared_and_one_of_several_ways_is_kept(new_page: NewPage,
     page.get_by_text("- two").wait_for()
     page.get_by_text("+ 2").wait_for()
     assert axe_violations(page) == []
+    # By the keyboard alone; what does not fit is not listed.
+    page.locator("h1").click()
+    page.keyboard.press("/")
+    page.keyboard.type("NOTES")
+    page.get_by_role("button", name="items").wait_for(state="detached")
+    page.get_by_role("button", name="/home/user/notes.txt").wait_for()
+    page.get_by_text("0 of them fit the filter.").wait_for()
+    page.get_by_label("Filter by name").fill("")
+    page.get_by_label("What").select_option("modified")
+    page.get_by_role("button", name="/home/user/notes.txt").wait_for()
+    page.get_by_label("What").select_option("")
 
     page.goto(page.url.replace("/compare", "/branches").partition("?")[0])
     page.get_by_label("From").select_option(

@@ -1,7 +1,7 @@
 /** The files of a sandbox: folders one by one, a look into a file, up- and download. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { useRef, useState } from "react";
 import { ask, get, segment, send } from "../api/client";
 import { asProblem } from "../api/problem";
 import { isShare } from "../api/reader";
@@ -11,9 +11,12 @@ import { bytes, visible, visibleLine } from "../parts/format";
 import { ProblemBox } from "../parts/Problems";
 import { Download, Raster } from "../results/Picture";
 import { type Draft, draftOf, draftsOf, dropDraft, keepDraft } from "./drafts";
+import { Naming } from "./Naming";
 
 type FileInfo = api.FileInfo;
 const HOME = "/home/user";
+// No path.
+const NEW_FOLDER = "";
 const PREVIEW_BYTES = 256 * 1024;
 const PICTURE_BYTES = 20 * 1024 * 1024;
 
@@ -22,6 +25,8 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
   const [folder, setFolder] = useState(HOME);
   const [chosen, setChosen] = useState<FileInfo | null>(null);
   const [problem, setProblem] = useState<unknown>(null);
+  const [naming, setNaming] = useState<string | null>(null);
+  const begunBy = useRef<HTMLElement | null>(null);
   const base = `/v1/sandboxes/${segment(sandboxId)}/files`;
   const list = useQuery({
     queryKey: ["files", sandboxId, folder],
@@ -41,6 +46,24 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
     }
     refresh();
   };
+  const name = (what: string) => {
+    begunBy.current = document.activeElement as HTMLElement | null;
+    setNaming(what);
+  };
+  const named = () => {
+    setNaming(null);
+    refresh();
+    // What was renamed has another button: the list has the focus then.
+    const back = begunBy.current;
+    requestAnimationFrame(() => (back?.isConnected ? back : body.current)?.focus());
+  };
+  const rename = async (item: FileInfo, wanted: string) => {
+    if (draftOf(sandboxId, item.path)) throw new Error("Save or cancel what you have typed for it first.");
+    await send("POST", `${base}/rename`, { source: item.path, destination: joined(folder, wanted) });
+    if (chosen?.path === item.path) setChosen(null);
+  };
+  const taken = (list.data?.items ?? []).map((item) => item.name);
+  const body = useRef<HTMLDivElement>(null);
   const items = [...(list.data?.items ?? [])].sort(
     (one, other) =>
       Number(other.type === "dir") - Number(one.type === "dir") || one.name.localeCompare(other.name),
@@ -50,6 +73,8 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
     // biome-ignore lint/a11y/noStaticElementInteractions: files can be dropped here, and chosen by the button as well
     <div
       className="panel-body"
+      ref={body}
+      tabIndex={-1}
       onDragOver={(event) => event.preventDefault()}
       onDrop={(event) => {
         event.preventDefault();
@@ -59,12 +84,26 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
       <div className="row">
         <Trail folder={folder} open={setFolder} />
         {!isShare() && (
+          <button type="button" onClick={() => name(NEW_FOLDER)}>
+            New folder
+          </button>
+        )}
+        {!isShare() && (
           <label className="button">
             Upload
             <input type="file" multiple className="unseen" onChange={(event) => upload(event.target.files)} />
           </label>
         )}
       </div>
+      {naming === NEW_FOLDER && (
+        <Naming
+          label="Name of the new folder"
+          act="Make it"
+          taken={taken}
+          run={(wanted) => send("POST", `${base}/directories`, { path: joined(folder, wanted) })}
+          close={named}
+        />
+      )}
       {problem !== null && <ProblemBox error={problem} title="It was not uploaded" />}
       {list.error && <ProblemBox error={list.error} retry={() => list.refetch()} />}
       {list.data && items.length === 0 && (
@@ -85,6 +124,16 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
               {item.type === "dir" && "/"}
             </button>
             <span className="quiet">{item.type === "file" ? bytes(item.size_bytes) : item.type}</span>
+            {!isShare() && (
+              <button
+                type="button"
+                className="subtle small"
+                aria-label={`Rename ${visibleLine(item.name, 120)}`}
+                onClick={() => name(item.path)}
+              >
+                Rename
+              </button>
+            )}
             {!isShare() && (
               <Confirm
                 trigger={
@@ -110,6 +159,16 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
                   : "Only an earlier checkpoint still has it."}
               </Confirm>
             )}
+            {naming === item.path && (
+              <Naming
+                label={`New name of ${visibleLine(item.name, 80)}`}
+                act="Rename it"
+                start={item.name}
+                taken={taken}
+                run={(wanted) => rename(item, wanted)}
+                close={named}
+              />
+            )}
           </li>
         ))}
       </ul>
@@ -128,6 +187,10 @@ export function FilesPanel({ sandboxId }: { sandboxId: string }) {
       )}
     </div>
   );
+}
+
+function joined(folder: string, name: string): string {
+  return `${folder === "/" ? "" : folder}/${name}`;
 }
 
 function Unsaved({ drafts, open }: { drafts: Draft[]; open: (file: FileInfo) => void }) {

@@ -1,7 +1,7 @@
 /** Two moments of a sandbox side by side: which variables and files differ, and each of them as it was and as it is. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useMemo, useRef, useState } from "react";
 import { useSearchParams } from "wouter";
 import { ask, get, segment } from "../api/client";
 import { asProblem } from "../api/problem";
@@ -11,6 +11,7 @@ import { VariableDetail } from "../panels/Variables";
 import { BackToSandbox } from "../parts/BackToSandbox";
 import { folded, linesOf, textOf } from "../parts/difference";
 import { bytes, clock, visible, visibleLine } from "../parts/format";
+import { useKeys } from "../parts/hooks";
 import { Empty, ProblemBox } from "../parts/Problems";
 
 type Moment = api.Moment;
@@ -100,6 +101,13 @@ function Found({ sandboxId, compared }: { sandboxId: string; compared: Compariso
     paused: "The sandbox is paused, and looking does not wake it: nothing can be compared now.",
     none: "The context has no variables that can be looked at: only the files are compared.",
   };
+  const filter = useRef<HTMLInputElement>(null);
+  const [words, setWords] = useState("");
+  const [kind, setKind] = useState("");
+  useKeys(useMemo(() => ({ "/": () => filter.current?.focus() }), []));
+  const kinds = [...new Set([...compared.variables, ...compared.files].map((each) => each.kind))].sort();
+  const fits: Fits = (name, what) =>
+    (kind === "" || kind === what) && name.toLowerCase().includes(words.trim().toLowerCase());
   return (
     <>
       {compared.state !== "current" && (
@@ -112,17 +120,42 @@ function Found({ sandboxId, compared }: { sandboxId: string; compared: Compariso
           The context was started afresh in between: variables are compared by type, size and summary alone.
         </p>
       )}
-      {compared.state === "current" && <Variables sandboxId={sandboxId} compared={compared} />}
-      {compared.state !== "paused" && <Files sandboxId={sandboxId} compared={compared} />}
+      <div className="row">
+        <input
+          ref={filter}
+          type="search"
+          placeholder="Filter by name  /"
+          aria-label="Filter by name"
+          value={words}
+          onChange={(event) => setWords(event.target.value)}
+        />
+        <label>
+          What{" "}
+          <select value={kind} onChange={(event) => setKind(event.target.value)}>
+            <option value="">all</option>
+            {kinds.map((each) => (
+              <option key={each} value={each}>
+                {visibleLine(each, 20)}
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+      {compared.state === "current" && <Variables sandboxId={sandboxId} compared={compared} fits={fits} />}
+      {compared.state !== "paused" && <Files sandboxId={sandboxId} compared={compared} fits={fits} />}
     </>
   );
 }
 
-function Variables({ sandboxId, compared }: { sandboxId: string; compared: Comparison }) {
+type Fits = (name: string, kind: string) => boolean;
+type FoundGiven = { sandboxId: string; compared: Comparison; fits: Fits };
+
+function Variables({ sandboxId, compared, fits }: FoundGiven) {
   const [chosen, setChosen] = useState<string | null>(null);
   const { variables, before, after, context_id: contextId } = compared;
   const path = `/v1/sandboxes/${segment(sandboxId)}/contexts/${segment(contextId)}/variables`;
-  const detail = variables.find((each) => each.name === chosen);
+  const listed = variables.filter((each) => fits(each.name, each.kind));
+  const detail = listed.find((each) => each.name === chosen);
   const at = (moment: Moment) => (moment.id === NOW ? "" : `?at=${segment(moment.id)}`);
 
   return (
@@ -131,8 +164,9 @@ function Variables({ sandboxId, compared }: { sandboxId: string; compared: Compa
       <p className="quiet">
         {variables.length} differ, {compared.same_variables} are the same
         {compared.more_variables > 0 && `; ${compared.more_variables} more were not compared`}.
+        {left(listed.length, variables.length)}
       </p>
-      {variables.length > 0 && (
+      {listed.length > 0 && (
         <table className="plain variables">
           <thead>
             <tr>
@@ -143,7 +177,7 @@ function Variables({ sandboxId, compared }: { sandboxId: string; compared: Compa
             </tr>
           </thead>
           <tbody>
-            {variables.map((each) => (
+            {listed.map((each) => (
               <tr key={each.name} className={chosen === each.name ? "chosen" : undefined}>
                 <td>
                   <button
@@ -184,18 +218,20 @@ function Variables({ sandboxId, compared }: { sandboxId: string; compared: Compa
   );
 }
 
-function Files({ sandboxId, compared }: { sandboxId: string; compared: Comparison }) {
+function Files({ sandboxId, compared, fits }: FoundGiven) {
   const [chosen, setChosen] = useState<string | null>(null);
   const { files } = compared;
-  const one = files.find((each) => each.path === chosen);
+  const listed = files.filter((each) => fits(each.path, each.kind));
+  const one = listed.find((each) => each.path === chosen);
 
   return (
     <section className="card" aria-label="Files">
       <h2>Files</h2>
       <p className="quiet">
         {files.length} differ{compared.more_files > 0 && `; ${compared.more_files} more are left out`}.
+        {left(listed.length, files.length)}
       </p>
-      {files.length > 0 && (
+      {listed.length > 0 && (
         <table className="plain">
           <thead>
             <tr>
@@ -205,7 +241,7 @@ function Files({ sandboxId, compared }: { sandboxId: string; compared: Compariso
             </tr>
           </thead>
           <tbody>
-            {files.map((each) => (
+            {listed.map((each) => (
               <tr key={each.path} className={chosen === each.path ? "chosen" : undefined}>
                 <td>
                   <button
@@ -227,6 +263,11 @@ function Files({ sandboxId, compared }: { sandboxId: string; compared: Compariso
       {one && <FileDetail key={one.path} sandboxId={sandboxId} compared={compared} file={one} />}
     </section>
   );
+}
+
+/** How many fit the filter, where not all do. */
+function left(fitting: number, all: number): string {
+  return fitting === all ? "" : ` ${fitting} of them fit the filter.`;
 }
 
 type FileGiven = { sandboxId: string; compared: Comparison; file: FileDifference };
