@@ -27,6 +27,7 @@ ROOTS = (
     "CellPage",
     "CheckpointInfo",
     "CommandList",
+    "CommandPage",
     "Comparison",
     "EgressLog",
     "EndedSandbox",

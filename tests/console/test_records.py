@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.waiting import until
+
 from .conftest import Box, NewPage, axe_violations
 
 
@@ -13,6 +15,9 @@ def test_an_ended_sandbox_is_looked_at_and_runs_again(new_page: NewPage, box: Bo
     box.run("from IPython.display import HTML\nHTML('<b>bold</b><script>top.ran = 1</script>')")
     box.run("import os\nos.urandom(4).hex()")
     box.run("print('same')")
+    commands = f"/v1/sandboxes/{box.id}/commands"
+    box.api.post(commands, json={"command": "echo '<b>typed</b>' && exit 3"}).raise_for_status()
+    until(lambda: box.api.get(f"{commands}/history").json()["items"][0].get("exit_code") == 3)
     box.api.delete(f"/v1/sandboxes/{box.id}")
     page = new_page()
     page.get_by_role("heading", name="Sandboxes").wait_for()
@@ -44,6 +49,15 @@ def test_an_ended_sandbox_is_looked_at_and_runs_again(new_page: NewPage, box: Bo
 
     page.get_by_role("button", name="To cell 2").press("Enter")
     assert page.locator("article.chosen").get_attribute("aria-label") == "Cell 2"
+    page.get_by_role("tab", name="Commands").focus()
+    page.keyboard.press("Enter")
+    panel = page.get_by_role("tabpanel", name="Commands")
+    panel.get_by_text("exit code 3").wait_for()
+    # The replay is kept while another tab is looked at, and is not seen there.
+    assert not page.get_by_role("button", name="Run again").is_visible()
+    panel.locator("summary").press("Enter")
+    assert panel.locator("pre").last.inner_text().strip() == "<b>typed</b>"
+    assert axe_violations(page) == []
     page.get_by_role("tab", name="Audit").click()
     page.get_by_role("button", name="Verify", exact=True).press("Enter")
     page.get_by_text("Whole:").wait_for()

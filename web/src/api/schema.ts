@@ -121,6 +121,20 @@ export type CommandList = {
   items: (ProcessInfo)[];
 };
 
+export type CommandPage = {
+  items: (RanCommand)[];
+  dropped_commands: number;
+  next_cursor: number | null;
+};
+
+export type CommandPiece = {
+  stream: "stdout" | "stderr";
+  text: string;
+  begin_bytes: number;
+  size_bytes: number;
+  data: string | null;
+};
+
 export type Comparison = {
   before: Moment;
   after: Moment;
@@ -468,6 +482,19 @@ export type QueueAnswer = {
 export type QueueOfKey = {
   key_id: string;
   waiting: number;
+};
+
+export type RanCommand = {
+  number: number;
+  pid: number;
+  command: string;
+  cwd: string;
+  is_terminal: boolean;
+  started_at: string;
+  ended_at: string | null;
+  exit_code: number | null;
+  timed_out: boolean;
+  output: (CommandPiece)[];
 };
 
 export type RecordList = {

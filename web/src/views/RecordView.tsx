@@ -8,6 +8,7 @@ import { get, segment, send } from "../api/client";
 import { PlaceContext } from "../api/place";
 import type { EndedSandbox } from "../api/records";
 import { AuditRecord } from "../panels/Audit";
+import { EndedCommands } from "../panels/Commands";
 import { Isolation } from "../panels/Isolation";
 import { Confirm } from "../parts/Confirm";
 import { bytes, duration, seconds, shortId, visibleLine } from "../parts/format";
@@ -77,6 +78,7 @@ function Kept({ ended }: { ended: EndedSandbox }) {
         <Tabs.Root className="inspector" defaultValue="replay">
           <Tabs.List className="tabs" aria-label="Inspector">
             <Tabs.Trigger value="replay">Replay</Tabs.Trigger>
+            <Tabs.Trigger value="commands">Commands</Tabs.Trigger>
             <Tabs.Trigger value="audit">Audit</Tabs.Trigger>
             <Tabs.Trigger value="isolation">Isolation</Tabs.Trigger>
           </Tabs.List>
@@ -89,6 +91,9 @@ function Kept({ ended }: { ended: EndedSandbox }) {
               first={cells.page?.first_position ?? 0}
               choose={setChosen}
             />
+          </Tabs.Content>
+          <Tabs.Content value="commands" className="panel">
+            <EndedCommands sandboxId={id} />
           </Tabs.Content>
           <Tabs.Content value="audit" className="panel">
             <AuditRecord path={`/v1/records/${segment(id)}/audit`} queryKey={["record-audit", id]} />
