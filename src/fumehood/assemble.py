@@ -1,4 +1,4 @@
-"""Puts the parts together: the only module that knows the concrete classes.
+"""Builds engines and backends from settings; the server's own wiring is in `server/assembly.py`.
 
 Settings are read from the environment here and nowhere else, at the first use, never at import. The engine is imported
 where one is made: a client of a server needs none, and `begin_start` is called before that.
@@ -334,7 +334,7 @@ def ask_server(url: str | None, api_key: str | None, method: str, path: str, **o
     Args:
         url: Its address; None: FUMEHOOD_URL.
         api_key: The token of the server; None: FUMEHOOD_API_KEY.
-        method: The verb of HTTP.
+        method: The HTTP method.
         path: The path of the resource.
         options: Further arguments of the HTTP client, such as `json` and `params`.
 

@@ -16,11 +16,11 @@ def what_gets_through() -> dict[str, list[str]]:
     # Late: the environment comes first.
     from fumehood.scorecard.rows import ROWS
     from fumehood.scorecard.run import Attempts, run_probes
-    from fumehood.scorecard.scene import AttackStage
+    from fumehood.scorecard.scene import AttackFixtures
 
     attempts = {row.id: Attempts(row.id) for row in ROWS}
 
-    with AttackStage(secret) as stage:
+    with AttackFixtures(secret) as stage:
         run_probes(stage.columns["fumehood"], attempts, lambda said: None)
 
     return {row: tried.got + tried.reasons for row, tried in attempts.items() if tried.got or tried.reasons}

@@ -20,8 +20,8 @@ _SECONDS = 60
 # In a sandbox: announces more than it sends, as a server that dies does.
 CUTTING = """
 import socket, threading
+listener = socket.create_server(('127.0.0.1', 8000))
 def serve():
-    listener = socket.create_server(('127.0.0.1', 8000))
     while True:
         line = listener.accept()[0]
         line.recv(65536)

@@ -51,7 +51,7 @@ class HostAdapter:
         """Sends a request and returns its whole answer, packed.
 
         Args:
-            method: The verb of HTTP.
+            method: The HTTP method.
             target: The path and the query.
             headers: The headers, packed.
             body: The body, unless it is uploaded.

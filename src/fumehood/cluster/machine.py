@@ -70,7 +70,7 @@ class MachinePresence:
         self._looked_at, self._ended = looked_at, ended
 
     def note_away(self, looked_at: float, ended: int) -> None:
-        """Records that a look did not find the machine."""
+        """Records a failed poll of the machine."""
         is_unbroken = ended == self._ended and looked_at - self._looked_at <= _LOOK_GAP_SECONDS
 
         if self._gone_at is None or not (is_unbroken or self.is_lost):

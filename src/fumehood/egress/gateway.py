@@ -149,7 +149,7 @@ class ProxyLimits:
     bytes_per_second: float = 64 * MIB
 
 
-class Judged(Protocol):
+class RecheckedConnection(Protocol):
     """A connection that a change of the policy concerns."""
 
     def judge_again(self) -> None:
@@ -170,7 +170,7 @@ class Gateway:
         self.resolver = Resolver()
         self.route = Route(network=Network())
         self.policy = EgressPolicy(self.route.network)
-        self._connections: set[Judged] = set()
+        self._connections: set[RecheckedConnection] = set()
         self._bytes_left = self.route.network.max_bytes
         self._bytes_moved = 0
         # The time at which all bytes so far are within the rate limit.
@@ -191,7 +191,7 @@ class Gateway:
             proxied.judge_again()
 
     @contextmanager
-    def judging(self, connection: Judged) -> Iterator[None]:
+    def judging(self, connection: RecheckedConnection) -> Iterator[None]:
         """Registers an open connection, so that it is judged again whenever the policy changes."""
         self._connections.add(connection)
         try:

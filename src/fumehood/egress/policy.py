@@ -110,7 +110,7 @@ class EgressPolicy:
             raise RefusedError(f"{target.authority} leads to {address}, which is not public and not listed")
 
     def known_address(self, name: str) -> Address | None:
-        """Returns the address that the policy itself gives to a name."""
+        """Returns the address to which the policy pins a host name, or None."""
         return self._hosts.get(name)
 
     def _check_denials(self, target: Target) -> None:

@@ -1,6 +1,6 @@
 """Cells as readers of a sandbox's record see them: cells that have ended, and the one that still runs.
 
-An `Underway` reads the transcript that the runner writes, and must not change it.
+A `CellInProgress` reads the transcript that the runner writes, and must not change it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LastVariables:
     variables: tuple[Variable, ...]
 
 
-class Underway:
+class CellInProgress:
     """An execution under way, for readers of the record.
 
     Args:

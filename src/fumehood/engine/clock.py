@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Timer:
-    """A callback at a time of a sandbox's clock."""
+    """A callback that is scheduled on the clock of a sandbox."""
 
     def __init__(self, clock: SandboxClock, due_at: float, action: Callable[[], object]) -> None:
         self.due_at = due_at

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from fumehood.engine.cells import Underway, outcome_of, summary_of
+from fumehood.engine.cells import CellInProgress, outcome_of, summary_of
 from fumehood.engine.feed import Feed
 from fumehood.engine.records import Recorder
 from fumehood.values.charts import JsonValue
@@ -32,7 +32,7 @@ from fumehood.values.plain_data import as_data, fields_data
 class Runner(Protocol):
     """A runner of executions, one at a time."""
 
-    underway: Underway | None
+    underway: CellInProgress | None
 
 
 def feeding(feed: Feed, runner: Runner, emit: Callable[[Event], None]) -> Callable[[Event], None]:
@@ -47,7 +47,7 @@ def feeding(feed: Feed, runner: Runner, emit: Callable[[Event], None]) -> Callab
     return emit_and_feed
 
 
-def feed_abandoned_end(feed: Feed, recorder: Recorder, underway: Underway | None) -> None:
+def feed_abandoned_end(feed: Feed, recorder: Recorder, underway: CellInProgress | None) -> None:
     """Puts the end of an execution without an outcome into the feed: caller cancelled, or sandbox ended."""
     if underway is not None and feed.is_live:
         found = recorder.find(underway.execution_id)
@@ -55,7 +55,7 @@ def feed_abandoned_end(feed: Feed, recorder: Recorder, underway: Underway | None
         feed_end(feed, execution, underway.position)
 
 
-def feed_event(feed: Feed, underway: Underway, event: Event) -> None:
+def feed_event(feed: Feed, underway: CellInProgress, event: Event) -> None:
     """Puts an event of an execution into the feed of its sandbox."""
     name: dict[str, JsonValue] = {"execution_id": underway.execution_id}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from fumehood.engine.cells import Underway, cell_of
+from fumehood.engine.cells import CellInProgress, cell_of
 from fumehood.engine.command_history import text_page
 from fumehood.engine.moments import compare, read_kept_file, variables_at
 from fumehood.engine.records import Recorder
@@ -221,13 +221,13 @@ def bytes_of(execution: Execution, request: ReadResult) -> bytes:
     return parts[request.mime]
 
 
-def _running(sandbox: LiveSandbox, underway: Underway, *, whole: bool) -> Cell:
+def _running(sandbox: LiveSandbox, underway: CellInProgress, *, whole: bool) -> Cell:
     """Returns a running cell, with the number of the last event that it includes."""
     sandbox.feed.flush()
     return replace(underway.cell(whole=whole), seq=sandbox.feed.seq)
 
 
-def _all_underway(sandbox: LiveSandbox) -> Iterable[Underway]:
+def _all_underway(sandbox: LiveSandbox) -> Iterable[CellInProgress]:
     return (context.underway for context in sandbox.contexts if context.underway is not None)
 
 

@@ -123,7 +123,7 @@ class RecordIndex:
         return None
 
     def outdated(self, now: float) -> str | None:
-        """Returns a record that is too old; None if there is none."""
+        """Returns the id of the oldest record if it is older than `max_seconds`; otherwise None."""
         first = next(iter(self._all.values()), None)
         return first.id if first is not None and first.ended_at < now - self._bounds.max_seconds else None
 

@@ -158,7 +158,7 @@ class SecurityMonitor:
         )
 
     def note_program(self, argv: Sequence[str], process_id: int) -> None:
-        """Handles a started command."""
+        """Reports an `unusual_program` event if the program of a started command is one that sandboxes rarely need."""
         found = unusual_program(argv)
 
         if found is not None:

@@ -103,7 +103,7 @@ class LiveWatches:
         return queue.added
 
     def note(self, header: dict[str, Any]) -> None:
-        """Handles an event of init."""
+        """Queues the file changes in an event of init for the watch that it names; ignores unknown watches."""
         queue = self._queues.get(header["watch_id"])
 
         if queue is None:

@@ -59,7 +59,7 @@ class FumehoodSandbox(SandboxBase):
         return None
 
     async def begin(self) -> AsyncSandbox:
-        """Return the living sandbox, made now if there is none."""
+        """Return the sandbox; start it first if none runs."""
         async with self._lock:
             return await self.sandbox.__aenter__() if self._is_owner else self.sandbox
 

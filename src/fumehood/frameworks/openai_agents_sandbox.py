@@ -65,7 +65,7 @@ class FumehoodSandboxOptions(BaseSandboxClientOptions):
         limits: Fields of `fumehood.Limits`.
         envs: Environment of everything that runs in them.
         timeout: Seconds after which a sandbox is killed; None: it lives until its session ends.
-        url: The server that they live at; its key is FUMEHOOD_API_KEY. None: FUMEHOOD_URL, or in this process.
+        url: URL of the server; its key is read from FUMEHOOD_API_KEY. None: FUMEHOOD_URL, or in this process.
         exposed_ports: Ports inside that may be reached from outside.
     """
 

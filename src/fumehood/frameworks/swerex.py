@@ -265,7 +265,7 @@ class FumehoodRuntime(AbstractRuntime):
         return WriteFileResponse()
 
     async def upload(self, request: UploadRequest) -> UploadResponse:
-        """Write a file of this machine, or a folder with all that is in it, into the sandbox; programs stay programs.
+        """Write a file or a whole folder of this machine into the sandbox; execute permission is kept.
 
         Raises:
             FileNotFoundError: The local file does not exist.

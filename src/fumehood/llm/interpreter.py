@@ -30,7 +30,7 @@ from fumehood.llm.formats.exchange import read_calls, write_answers
 from fumehood.llm.formats.responses import code_interpreter_call, container_id_of, response_tools
 from fumehood.llm.images import ImageBounds
 from fumehood.llm.result import ToolResult
-from fumehood.llm.system_prompt import Inside, look_inside, write_prompt
+from fumehood.llm.system_prompt import SandboxFacts, look_inside, write_prompt
 from fumehood.llm.tool_dispatch import answer_call
 from fumehood.llm.workbench import (
     NO_OPTIONS,
@@ -111,7 +111,7 @@ class AsyncCodeInterpreter(PlainErrors):
         spoken = _spoken(languages, is_transactional=transactional)
         description = describe_tool(is_transactional=transactional, languages=spoken)
         self._words = ToolWords(_tool_name(tool_name), description, spoken)
-        self._inside: tuple[str, Inside] | None = None
+        self._inside: tuple[str, SandboxFacts] | None = None
 
     @property
     def sandbox(self) -> AsyncSandbox:

@@ -42,8 +42,8 @@ _MAX_RULES = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """The facts that a sandbox reports.
+class SandboxFacts:
+    """Versions that a sandbox reports, for the system prompt.
 
     Attributes:
         python: The version of Python.
@@ -54,7 +54,7 @@ class Inside:
     packages: tuple[tuple[str, str], ...] = ()
 
 
-async def look_inside(sandbox: AsyncSandbox) -> Inside:
+async def look_inside(sandbox: AsyncSandbox) -> SandboxFacts:
     """Read the Python version and the packages of a sandbox; a missing value is left out."""
     try:
         context = await sandbox.create_code_context()
@@ -66,14 +66,14 @@ async def look_inside(sandbox: AsyncSandbox) -> Inside:
 
         said: object = json.loads("".join(execution.logs.stdout))
     except (FumehoodError, ValueError, RecursionError):
-        return Inside()
+        return SandboxFacts()
 
     return _checked(said)
 
 
 async def write_prompt(
     sandbox: AsyncSandbox,
-    inside: Inside,
+    inside: SandboxFacts,
     *,
     words: ToolWords,
     timeout: float | None,
@@ -162,7 +162,7 @@ def _listed(rules: Sequence[str]) -> str:
     return f"{shown}, and {more:,} more" if more > 0 else shown
 
 
-def describe_inside(inside: Inside) -> str:
+def describe_inside(inside: SandboxFacts) -> str:
     """Return a sentence with the version of Python and the well-known packages; empty if they are not known."""
     if not inside.python:
         return ""
@@ -235,16 +235,16 @@ def _signature(function: Callable[..., object]) -> str:
     return "(...)"
 
 
-def _checked(said: object) -> Inside:
+def _checked(said: object) -> SandboxFacts:
     if not isinstance(said, dict):
-        return Inside()
+        return SandboxFacts()
 
     python, packages = said.get("python"), said.get("packages")
 
     if not isinstance(python, str) or not _VERSION.fullmatch(python) or not isinstance(packages, dict):
-        return Inside()
+        return SandboxFacts()
 
-    return Inside(python, tuple(_names(packages)))
+    return SandboxFacts(python, tuple(_names(packages)))
 
 
 def _names(packages: Mapping[str, object]) -> Sequence[tuple[str, str]]:

@@ -437,7 +437,7 @@ async def _kill_quietly(sandbox: AsyncSandbox) -> None:
 
 
 def with_outputs(tool: Callable[_P, Awaitable[CallToolResult]]) -> Callable[_P, Awaitable[CallToolResult]]:
-    """Return the tool so that it copies new files of its sandbox to the folder for outputs, if there is one."""
+    """Decorate a tool: after each call, copy new files of its sandbox to the folder for outputs, if there is one."""
 
     @functools.wraps(tool)
     async def brought(*args: _P.args, **kwargs: _P.kwargs) -> CallToolResult:

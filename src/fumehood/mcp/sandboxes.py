@@ -13,7 +13,7 @@ from pydantic import Field
 from fumehood.llm.system_prompt import describe_inside, look_inside
 from fumehood.mcp.caller import IDLE_SECONDS, CallContext, SandboxOptions, caller_of
 from fumehood.mcp.network import NetworkArgument
-from fumehood.mcp.shapes import EndedSandbox, LivingSandboxes, MadeSandbox, NamedSandbox
+from fumehood.mcp.shapes import KillOutcome, LivingSandboxes, MadeSandbox, NamedSandbox
 from fumehood.mcp.tool_answers import answer, describe, describe_in_words
 
 _MAX_LISTED = 50
@@ -70,9 +70,9 @@ async def list_sandboxes(context: CallContext) -> Annotated[CallToolResult, Livi
 
 async def kill_sandbox(
     context: CallContext, sandbox_id: NamedSandbox
-) -> Annotated[CallToolResult, EndedSandbox]:
+) -> Annotated[CallToolResult, KillOutcome]:
     """End a sandbox; its variables and files are gone."""
     caller = caller_of(context)
     was_alive = await caller.kill(sandbox_id)
     text = f"sandbox {sandbox_id} has ended" if was_alive else f"no living sandbox has the id {sandbox_id}"
-    return answer(text, EndedSandbox(sandbox_id=sandbox_id, was_alive=was_alive), is_error=not was_alive)
+    return answer(text, KillOutcome(sandbox_id=sandbox_id, was_alive=was_alive), is_error=not was_alive)

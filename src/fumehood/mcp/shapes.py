@@ -87,7 +87,7 @@ class LivingSandboxes(BaseModel):
     more: int = Field(description="How many more there are that are not listed")
 
 
-class EndedSandbox(BaseModel):
+class KillOutcome(BaseModel):
     """The end of a sandbox."""
 
     sandbox_id: str

@@ -31,14 +31,14 @@ def cgroup_fault(error: JailError) -> SandboxStartError:
 _CLOSE_SECONDS = 10.0
 
 
-class Noting(Holder, Protocol):
+class NotifiedGuest(Holder, Protocol):
     """A guest that is called at its end, to release the host's resources for it."""
 
     def note_end(self) -> None:
         """Called when its last process has ended."""
 
 
-_Guest = TypeVar("_Guest", bound=Noting)
+_Guest = TypeVar("_Guest", bound=NotifiedGuest)
 _T = TypeVar("_T")
 
 

@@ -104,7 +104,7 @@ class _Draft:
     records_bytes: int = 0
 
 
-class RestingSandbox(Protocol):
+class SavableSandbox(Protocol):
     """The engine's part of saving: a sandbox at rest, and its files at that moment.
 
     Attributes:
@@ -144,7 +144,7 @@ class _AtRest:
     record: Record
 
 
-async def pack(backend: Backend, sandbox_id: str, moment: RestingSandbox) -> AsyncGenerator[bytes, None]:
+async def pack(backend: Backend, sandbox_id: str, moment: SavableSandbox) -> AsyncGenerator[bytes, None]:
     """Yields the file of a saved state."""
     packing = _Packing(backend, sandbox_id, moment)
     try:
@@ -162,7 +162,7 @@ async def pack(backend: Backend, sandbox_id: str, moment: RestingSandbox) -> Asy
 class _Packing:
     """Writes one saved state."""
 
-    def __init__(self, backend: Backend, sandbox_id: str, moment: RestingSandbox) -> None:
+    def __init__(self, backend: Backend, sandbox_id: str, moment: SavableSandbox) -> None:
         self._backend = backend
         self._sandbox_id = sandbox_id
         self._moment = moment

@@ -19,12 +19,12 @@ from typing import Any
 from fumehood.bounds import MIB
 from fumehood.errors import FileError, FumehoodError, InvalidArgumentError
 from fumehood.scorecard import probes
-from fumehood.scorecard.places import AttackPlace, ProgramPlace, SandboxPlace
-from fumehood.scorecard.scene import AttackStage, Column
+from fumehood.scorecard.places import AttackTarget, ProgramPlace, SandboxPlace
+from fumehood.scorecard.scene import AttackFixtures, Column
 from fumehood.values.limits import Limits
 from fumehood.values.template import Template
 
-HostCheck = Callable[[AttackStage, Column], list[str]]
+HostCheck = Callable[[AttackFixtures, Column], list[str]]
 _GONE_SECONDS = 5.0
 _HANG_SECONDS = 1.0
 _NO_FILES = "it has no interface for files"
@@ -35,7 +35,7 @@ class NotApplicableError(Exception):
     """This column lacks what the row tests, or this machine does not allow it."""
 
 
-def no_missing_layer_is_silent(stage: AttackStage, column: Column) -> list[str]:
+def no_missing_layer_is_silent(stage: AttackFixtures, column: Column) -> list[str]:
     """Start with Landlock hidden: strict must refuse, and otherwise the level must show it."""
     if not isinstance(column.place, SandboxPlace):
         raise NotApplicableError("it does not report its layers")
@@ -62,7 +62,7 @@ def _ask_without_landlock() -> dict[str, Any]:
     return said
 
 
-def no_descriptor_is_inherited(stage: AttackStage, column: Column) -> list[str]:
+def no_descriptor_is_inherited(stage: AttackFixtures, column: Column) -> list[str]:
     """List descriptors while this process has an inheritable one open."""
     if isinstance(column.place, ProgramPlace):
         return probes.opened(column.place.probe_with((stage.leak,), "descriptors"))
@@ -74,7 +74,7 @@ def no_descriptor_is_inherited(stage: AttackStage, column: Column) -> list[str]:
     ]
 
 
-def links_are_not_read(stage: AttackStage, column: Column) -> list[str]:
+def links_are_not_read(stage: AttackFixtures, column: Column) -> list[str]:
     """Read a file of the host through symlinks in the sandbox; return those that worked.
 
     The links are absolute, relative, chained, to its folder, and by `/proc/*/root`.
@@ -101,7 +101,7 @@ _LINKS = {
 }
 
 
-def _plant_links(place: SandboxPlace, stage: AttackStage) -> None:
+def _plant_links(place: SandboxPlace, stage: AttackFixtures) -> None:
     links = {name: target.format(treasure=stage.treasure) for name, target in _LINKS.items() if target}
     links |= {"folder": stage.folder}
     place.sandbox.run_code(
@@ -118,7 +118,7 @@ def _read(place: SandboxPlace, path: str) -> str:
         return ""
 
 
-def links_are_not_written(stage: AttackStage, column: Column) -> list[str]:
+def links_are_not_written(stage: AttackFixtures, column: Column) -> list[str]:
     """Write through links, onto a file of the host and into its folder."""
     before = sorted(os.listdir(stage.folder))
 
@@ -150,7 +150,7 @@ def links_are_not_written(stage: AttackStage, column: Column) -> list[str]:
     return got if sorted(os.listdir(stage.folder)) == before else [*got, "a file in the host's folder"]
 
 
-def special_files_do_not_hang(stage: AttackStage, column: Column) -> list[str]:
+def special_files_do_not_hang(stage: AttackFixtures, column: Column) -> list[str]:
     """Read a pipe without a writer."""
     if isinstance(column.place, SandboxPlace):
         column.place.sandbox.run_code("import os\nif not os.path.exists('pipe'): os.mkfifo('pipe')")
@@ -169,7 +169,7 @@ def special_files_do_not_hang(stage: AttackStage, column: Column) -> list[str]:
     return []
 
 
-def names_are_validated(stage: AttackStage, column: Column) -> list[str]:
+def names_are_validated(stage: AttackFixtures, column: Column) -> list[str]:
     """Write to impossible names, and to one that leads upwards out of the folder."""
     if isinstance(column.place, SandboxPlace):
         return [
@@ -195,12 +195,12 @@ def _lands(place: SandboxPlace, name: str) -> bool:
     return True
 
 
-def _needs_plain(place: AttackPlace, why_not: str) -> None:
+def _needs_plain(place: AttackTarget, why_not: str) -> None:
     if place.name != "subprocess":
         raise NotApplicableError(why_not)
 
 
-def nothing_is_left_behind(stage: AttackStage, column: Column) -> list[str]:
+def nothing_is_left_behind(stage: AttackFixtures, column: Column) -> list[str]:
     """Leave a process in a session of its own, and end its parent."""
     mark = f"mark-{secrets.token_hex(8)}"
     place = stage.make() if isinstance(column.place, SandboxPlace) else column.place
@@ -238,7 +238,7 @@ def carriers(mark: str) -> Iterator[int]:
             yield int(name)
 
 
-def the_loopback_is_its_own(stage: AttackStage, column: Column) -> list[str]:
+def the_loopback_is_its_own(stage: AttackFixtures, column: Column) -> list[str]:
     """Connect and send to a port of the host's loopback, and count the connections there."""
     stage.listener.visits()
     targets = [("tcp", "127.0.0.1", stage.listener.port), ("udp", "127.0.0.1", stage.listener.port)]
@@ -250,7 +250,7 @@ def the_loopback_is_its_own(stage: AttackStage, column: Column) -> list[str]:
     return [f"visits to the host: {visits}"] if visits else []
 
 
-def no_name_leaves(stage: AttackStage, column: Column) -> list[str]:
+def no_name_leaves(stage: AttackFixtures, column: Column) -> list[str]:
     """Send DNS queries to likely resolver addresses, and count those that arrive."""
     stage.listener.visits()
     servers = [("udp", address, stage.listener.port) for address in ("127.0.0.1", "127.0.0.53", "192.0.2.53")]
@@ -262,7 +262,7 @@ def no_name_leaves(stage: AttackStage, column: Column) -> list[str]:
     return [f"questions that arrived: {questions}"] if questions else []
 
 
-def every_loop_is_ended(stage: AttackStage, column: Column) -> list[str]:
+def every_loop_is_ended(stage: AttackFixtures, column: Column) -> list[str]:
     """Run a loop that ignores the interrupt, with a limit of half a second."""
     loop = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
 
@@ -287,7 +287,7 @@ def every_loop_is_ended(stage: AttackStage, column: Column) -> list[str]:
     return []
 
 
-def limits_are_validated(stage: AttackStage, column: Column) -> list[str]:
+def limits_are_validated(stage: AttackFixtures, column: Column) -> list[str]:
     """Request invalid limits."""
     if not isinstance(column.place, SandboxPlace):
         _needs_plain(column.place, _NO_LIMITS)
@@ -306,7 +306,7 @@ def _is_taken(value: object) -> bool:
     return True
 
 
-def output_is_bounded(stage: AttackStage, column: Column) -> list[str]:
+def output_is_bounded(stage: AttackFixtures, column: Column) -> list[str]:
     """Write eight mebibytes, and count the bytes that are kept."""
     flood = f"import sys\nfor _ in range(8): sys.stdout.write('x' * {MIB})"
 
@@ -322,7 +322,7 @@ def output_is_bounded(stage: AttackStage, column: Column) -> list[str]:
     return [f"{kept} bytes"] if kept >= 8 * MIB else []
 
 
-def neighbours_see_nothing(stage: AttackStage, column: Column) -> list[str]:
+def neighbours_see_nothing(stage: AttackFixtures, column: Column) -> list[str]:
     """Leave files in world-writable folders, and search for them from another sandbox, or program."""
     name = f"fumehood-{stage.canary}"
     column.place.probe("command", "leave", name)
@@ -330,7 +330,7 @@ def neighbours_see_nothing(stage: AttackStage, column: Column) -> list[str]:
     return probes.succeeded(other.probe("command", "find", name))
 
 
-def nothing_is_left_to_the_next(stage: AttackStage, column: Column) -> list[str]:
+def nothing_is_left_to_the_next(stage: AttackFixtures, column: Column) -> list[str]:
     """Leave files, end the sandbox, and search for them from the next one."""
     name = f"fumehood-{stage.canary}"
     place = stage.make() if isinstance(column.place, SandboxPlace) else column.place
@@ -343,7 +343,7 @@ def nothing_is_left_to_the_next(stage: AttackStage, column: Column) -> list[str]
     return probes.succeeded(place.probe("command", "find", name))
 
 
-def each_has_an_identity(stage: AttackStage, column: Column) -> list[str]:
+def each_has_an_identity(stage: AttackFixtures, column: Column) -> list[str]:
     """Compare the users of two sandboxes' processes, as the host sees them."""
     users: list[str] = []
     places = [stage.make(), stage.make()] if isinstance(column.place, SandboxPlace) else [column.place] * 2
@@ -378,7 +378,7 @@ def _user_of(mark: str) -> str:
     raise NotApplicableError("the host does not see the processes of its sandboxes")
 
 
-def clones_diverge(stage: AttackStage, column: Column) -> list[str]:
+def clones_diverge(stage: AttackFixtures, column: Column) -> list[str]:
     """Draw from every source of randomness in two sandboxes."""
     if isinstance(column.place, SandboxPlace):
         return _same(column.place, stage.make())
@@ -391,7 +391,7 @@ def clones_diverge(stage: AttackStage, column: Column) -> list[str]:
     return _equal(one, other)
 
 
-def clones_with_own_interpreters_diverge(stage: AttackStage, column: Column) -> list[str]:
+def clones_with_own_interpreters_diverge(stage: AttackFixtures, column: Column) -> list[str]:
     """Draw in two sandboxes of a template that starts an interpreter for each."""
     template = Template(name="own interpreters", preload=(), own_interpreter=True)
     return _same(stage.make(template=template), stage.make(template=template))

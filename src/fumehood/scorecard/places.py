@@ -55,7 +55,7 @@ def program() -> dict[str, bytes]:
     return found
 
 
-class AttackPlace(Protocol):
+class AttackTarget(Protocol):
     """A place in which the program runs.
 
     Attributes:
@@ -78,7 +78,7 @@ class AttackPlace(Protocol):
         """Start a program in the background; return a function that ends it, and in a sandbox everything else too."""
 
 
-def run_batch(place: AttackPlace, kind: str, plan: Plan) -> dict[str, Any]:
+def run_batch(place: AttackTarget, kind: str, plan: Plan) -> dict[str, Any]:
     """Run many probes in one process; each returns its result, or why it could not run."""
     place.write("plan.json", json.dumps(plan).encode())
     found: dict[str, Any] = place.probe(kind, "batch", f"{place.home}/attack/plan.json")

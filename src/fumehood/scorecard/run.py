@@ -20,10 +20,10 @@ from fumehood.scorecard.host_checks import (
     NotApplicableError,
     describe,
 )
-from fumehood.scorecard.places import AttackPlace, SandboxPlace, run_batch
+from fumehood.scorecard.places import AttackTarget, SandboxPlace, run_batch
 from fumehood.scorecard.probes import PROBES, Probe, first
 from fumehood.scorecard.rows import ROWS
-from fumehood.scorecard.scene import AttackStage, Column
+from fumehood.scorecard.scene import AttackFixtures, Column
 
 Progress = Callable[[str], None]
 # Amounts are counted for the whole sandbox, so one kind of process is enough.
@@ -77,7 +77,7 @@ def run_scorecard(secret: str, envs: Mapping[str, str], progress: Progress) -> C
     started = time.monotonic()
     progress("starting sandboxes")
 
-    with AttackStage(secret, envs) as stage:
+    with AttackFixtures(secret, envs) as stage:
         attempts: dict[str, dict[str, Attempts]] = {}
         work: dict[str, dict[str, str]] = {}
 
@@ -136,7 +136,7 @@ def run_probes(column: Column, attempts: Mapping[str, Attempts], progress: Progr
             _judge(place, kind, chosen, attempts, column)
 
 
-def _why_not_tried(probe: Probe, place: AttackPlace, layers: Mapping[str, str]) -> str:
+def _why_not_tried(probe: Probe, place: AttackTarget, layers: Mapping[str, str]) -> str:
     if not isinstance(place, SandboxPlace):
         return "it declares no set of system calls" if probe.ours and place.name != CONTROL else ""
 
@@ -146,7 +146,7 @@ def _why_not_tried(probe: Probe, place: AttackPlace, layers: Mapping[str, str]) 
     return ""
 
 
-def _layers(place: AttackPlace) -> dict[str, str]:
+def _layers(place: AttackTarget) -> dict[str, str]:
     if not isinstance(place, SandboxPlace):
         return {}
 
@@ -154,7 +154,7 @@ def _layers(place: AttackPlace) -> dict[str, str]:
 
 
 def _judge(
-    place: AttackPlace,
+    place: AttackTarget,
     kind: str,
     chosen: Mapping[str, Probe],
     attempts: Mapping[str, Attempts],
@@ -181,7 +181,7 @@ def _judge(
 
 
 def _run_host_checks(
-    stage: AttackStage, column: Column, attempts: Mapping[str, Attempts], progress: Progress
+    stage: AttackFixtures, column: Column, attempts: Mapping[str, Attempts], progress: Progress
 ) -> None:
     for row, checks in HOST_CHECKS.items():
         for check in checks:
@@ -189,7 +189,7 @@ def _run_host_checks(
             _try(check, stage, column, attempts[row])
 
 
-def _try(check: HostCheck, stage: AttackStage, column: Column, attempts: Attempts) -> None:
+def _try(check: HostCheck, stage: AttackFixtures, column: Column, attempts: Attempts) -> None:
     try:
         attempts.got += check(stage, column)
     except NotApplicableError as reason:
@@ -205,7 +205,7 @@ def _remark(option: str, verdict: Verdict) -> str:
     return f"{words}: {verdict.reason}" if verdict.reason else words
 
 
-def _do_work(place: AttackPlace) -> dict[str, str]:
+def _do_work(place: AttackTarget) -> dict[str, str]:
     done: dict[str, str] = {}
 
     for kind in place.kinds:

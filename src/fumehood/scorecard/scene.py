@@ -19,7 +19,7 @@ from types import TracebackType
 from fumehood.api.sandbox import Sandbox
 from fumehood.assemble import local_backend
 from fumehood.bounds import MIB
-from fumehood.scorecard.places import AttackPlace, ProgramPlace, SandboxPlace, bubblewrap
+from fumehood.scorecard.places import AttackTarget, ProgramPlace, SandboxPlace, bubblewrap
 from fumehood.scorecard.probes import Scene
 from fumehood.values.limits import Limits
 from fumehood.values.template import Template
@@ -42,8 +42,8 @@ class Column:
         scene: The preparations for its probes.
     """
 
-    place: AttackPlace
-    tight: AttackPlace
+    place: AttackTarget
+    tight: AttackTarget
     scene: Scene
 
 
@@ -99,7 +99,7 @@ class CountingListener:
         self.udp.close()
 
 
-class AttackStage:
+class AttackFixtures:
     """All that the attacks need, for one card.
 
     Args:
@@ -116,7 +116,7 @@ class AttackStage:
         self.columns: dict[str, Column] = {}
         self._made: list[Sandbox] = []
 
-    def __enter__(self) -> AttackStage:
+    def __enter__(self) -> AttackFixtures:
         with open(self.treasure, "w", encoding="ascii") as file:
             file.write(self.canary)
 

@@ -33,7 +33,7 @@ class CallerRights(Protocol):
 LookAgain = Callable[[], Awaitable[CallerRights]]
 
 
-class RequestAdmission:
+class CallerCheck:
     """Whether the caller of one request is known; a context manager around the app that answers it.
 
     Attributes:
@@ -63,7 +63,7 @@ class RequestAdmission:
         self.look_again: LookAgain | None = None
         self.scopes: set[str] = set()
 
-    def __enter__(self) -> RequestAdmission:
+    def __enter__(self) -> CallerCheck:
         self._token = _ADMISSION.set(self)
         return self
 
@@ -71,7 +71,7 @@ class RequestAdmission:
         _ADMISSION.reset(self._token)
 
 
-_ADMISSION: ContextVar[RequestAdmission] = ContextVar("fumehood_admission")
+_ADMISSION: ContextVar[CallerCheck] = ContextVar("fumehood_admission")
 
 
 def admit_caller(look_again: LookAgain | None = None, *, holder: str = "") -> None:

@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 from cachetools import LRUCache
 from starlette.types import Scope
 
-from fumehood.server.admission import RequestAdmission
+from fumehood.server.admission import CallerCheck
 from fumehood.server.responses import GONE
 from fumehood.server.right_credentials import RightCredentials
 from fumehood.token_bucket import TokenBucket
@@ -73,7 +73,7 @@ class AnonymousRequests:
 
         return bucket.missing_seconds()
 
-    def note(self, address: str, credential: bytes | None, status: int, admission: RequestAdmission) -> None:
+    def note(self, address: str, credential: bytes | None, status: int, admission: CallerCheck) -> None:
         """Counts an answered request that was refused, and remembers a credential that was right.
 
         Args:

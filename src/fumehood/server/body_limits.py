@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 from uvicorn.protocols.utils import ClientDisconnected
 
-from fumehood.server.admission import RequestAdmission
+from fumehood.server.admission import CallerCheck
 from fumehood.server.rate_limits import network_of
 
 UNKNOWN_BODY_BYTES = 1 << 20
@@ -127,7 +127,7 @@ class Incoming:
 
     def __init__(self, scope: Scope, receive: Receive, maximum: int, unknown: UnknownBodies) -> None:
         self.maximum = maximum
-        self.admission = RequestAdmission()
+        self.admission = CallerCheck()
         self._receive = receive
         self._unknown = unknown
         self._address = network_of((scope.get("client") or ("", 0))[0])

@@ -22,7 +22,7 @@ from starlette.websockets import WebSocketDisconnect
 from fumehood.errors import ServerEndingError
 from fumehood.log import events
 from fumehood.log.request_ids import LoggedRequest, logged_request
-from fumehood.server.admission import RequestAdmission
+from fumehood.server.admission import CallerCheck
 from fumehood.server.anonymous import AnonymousRequests, credential_of
 from fumehood.server.body_limits import (
     BodyTooLargeError,
@@ -132,7 +132,7 @@ class Ingress:
             return
 
         if scope["type"] == "websocket":
-            with RequestAdmission() as admission:
+            with CallerCheck() as admission:
                 status = await self._through_websocket(scope, receive, send, logged)
         else:
             with self._drain.request():
@@ -204,7 +204,7 @@ class Ingress:
 
     async def _through(
         self, scope: Scope, receive: Receive, send: Send, logged: LoggedRequest
-    ) -> tuple[int, RequestAdmission]:
+    ) -> tuple[int, CallerCheck]:
         answer = _Answer(scope, logged, self._settings.slow_request_seconds)
         incoming = Incoming(scope, receive, self._bound(scope), self._unknown_bodies)
 

@@ -168,7 +168,7 @@ class Services(AppServices):
         return WatchingBackend(tenant, may_execute=may_execute)  # type: ignore[abstract]
 
     def spoken_by(self, dialect: str) -> Services:
-        """Returns the same services for the handlers of a dialect; code that they run is recorded with its name."""
+        """Returns a copy of the services that records `dialect` as the interface of the code it runs."""
         services = copy(self)
         services.via = dialect
         return services

@@ -225,9 +225,6 @@ class AsyncArtifactStore:
     Use one store for many sandboxes. The amount published for each is bounded, because the guest determines how much
     there is.
 
-    Attributes:
-        async_impl: The same store for asyncio.
-
     Args:
         location: A folder, or `s3://BUCKET[/PREFIX]`, `az://CONTAINER[/PREFIX]`, `gs://BUCKET[/PREFIX]`, which need
             `fumehood[blobs]`. None: FUMEHOOD_ARTIFACTS, or `artifacts` in this user's data folder.

@@ -114,7 +114,7 @@ class BashAnswerer:
         return {}
 
     def check(self, code: str) -> Tuple[str, str]:
-        """Parses the code without running it."""
+        """Returns complete, incomplete or invalid, as `bash -n` judges the code; the second value is always empty."""
         checked = subprocess.run(
             ("bash", "--norc", "--noprofile", "-n"),
             input=code.replace("\0", "").encode("utf-8", "surrogateescape"),

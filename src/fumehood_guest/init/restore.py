@@ -55,7 +55,7 @@ class Restoration:
         self._in_place: List[str] = []
 
     def carry_out(self) -> Tuple[Dict[str, int], int]:
-        """Restores; returns the new inodes of the written files, and how many entries were removed."""
+        """Restores files of the snapshot; returns the inodes of written paths, and how many entries were removed."""
         self._prepare()
         try:
             removed = self._remove_what_is_new()

@@ -9,7 +9,7 @@ import pytest
 
 from fumehood.errors import ForbiddenError, FumehoodError, StorageError, UnauthenticatedError
 from fumehood.server import admission
-from fumehood.server.admission import RequestAdmission, admit_caller
+from fumehood.server.admission import CallerCheck, admit_caller
 from fumehood.server.principal import Principal
 
 _FAILED = StorageError(operation="reading a key", reason="the disk is gone")
@@ -47,7 +47,7 @@ def lost(key: Key) -> FumehoodError:
     """Return what ends the work of a caller with this key."""
 
     async def wait() -> FumehoodError:
-        with RequestAdmission():
+        with CallerCheck():
             admit_caller(key.look)
             (await key.look()).require("sandboxes")
             return await admission.until_right_is_lost()
@@ -97,7 +97,7 @@ def test_what_is_sent_after_the_right_was_lost_is_dropped() -> None:
     async def take(key: Key | None) -> tuple[list[bytes], FumehoodError | None]:
         taken = []
 
-        with RequestAdmission():
+        with CallerCheck():
             admit_caller(None if key is None else key.look)
             try:
                 async for piece in admission.sent_while_right_lasts(sent()):

@@ -8,17 +8,17 @@ import pytest
 from starlette.types import Scope
 
 from fumehood.server import anonymous
-from fumehood.server.admission import RequestAdmission, admit_caller
+from fumehood.server.admission import CallerCheck, admit_caller
 from fumehood.server.anonymous import REFUSALS_BURST, REFUSALS_PER_SECOND, AnonymousRequests, credential_of
 from fumehood.server.right_credentials import MAX_CREDENTIALS
 
 THERE, ELSEWHERE = "192.0.2.1", "192.0.2.2"
-REFUSED = RequestAdmission()
+REFUSED = CallerCheck()
 
 
-def admitted(holder: str = "") -> RequestAdmission:
+def admitted(holder: str = "") -> CallerCheck:
     """What a credential of this holder had its caller admitted with."""
-    with RequestAdmission() as admission:
+    with CallerCheck() as admission:
         admit_caller(holder=holder)
 
     return admission

@@ -345,11 +345,11 @@ async def _envs(backend: Backend, sandbox_id: str) -> dict[str, str]:
 
 
 class SignedUrls:
-    """Finds the sandbox that a URL was signed for, and answers for it.
+    """Finds the sandbox that a URL was signed for, and serves the request.
 
     Args:
         backend: The sandboxes of all keys.
-        tokens: Their tokens.
+        tokens: Verifies the tokens of sandboxes.
         envd: Answers for the daemons of sandboxes.
     """
 

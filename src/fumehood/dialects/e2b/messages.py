@@ -31,7 +31,7 @@ _MAX_SECONDS = 86_400 * 365
 
 
 class ClientMessage(DialectBody):
-    """A JSON object of a client."""
+    """Base of JSON bodies: names in camelCase or snake_case; null counts as absent."""
 
     model_config = ConfigDict(
         alias_generator=AliasGenerator(validation_alias=lambda name: AliasChoices(to_camel(name), name))

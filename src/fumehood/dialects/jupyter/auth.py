@@ -39,7 +39,7 @@ _SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class JupyterSession:
+class JupyterLogin:
     """A session: its token, and the XSRF secret that its requests must repeat."""
 
     token: str
@@ -55,7 +55,7 @@ class JupyterAuthenticator:
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
-        self._logins: TTLCache[str, JupyterSession] = TTLCache(_MAX_LOGINS, SESSION_SECONDS)
+        self._logins: TTLCache[str, JupyterLogin] = TTLCache(_MAX_LOGINS, SESSION_SECONDS)
 
     async def principal_of(self, connection: HTTPConnection) -> Principal:
         """Returns the authenticated caller, if it may have sandboxes.
@@ -95,7 +95,7 @@ class JupyterAuthenticator:
         await self.principal_of_token(token)
         self._make_room(token)
         cookie = new_secret()
-        self._logins[cookie] = JupyterSession(token, xsrf)
+        self._logins[cookie] = JupyterLogin(token, xsrf)
         return cookie
 
     def _make_room(self, token: str) -> None:

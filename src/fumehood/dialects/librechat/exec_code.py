@@ -9,7 +9,7 @@ from typing import Any
 
 from fumehood.dialects.librechat.bodies import ExecCall
 from fumehood.dialects.librechat.stored_files import Shelf, new_session_id
-from fumehood.dialects.librechat.workspace import LeftFiles, Workspace
+from fumehood.dialects.librechat.workspace import RunOutputs, Workspace
 from fumehood.errors import CommandStartError
 from fumehood.server.json_bodies import refused
 from fumehood.server.principal import Principal
@@ -55,7 +55,7 @@ async def run_exec(services: Services, principal: Principal, call: ExecCall) -> 
             spoken = ", ".join(await _spoken(bench))
             raise refused("lang", call.language, f"a language whose programs are here: {spoken}") from None
 
-        outcome = await workspace.take_out(bench) if run.exit_code == 0 else LeftFiles()
+        outcome = await workspace.take_out(bench) if run.exit_code == 0 else RunOutputs()
 
     return _answer(workspace.session_id, call, step, run, outcome)
 
@@ -90,7 +90,7 @@ async def _spoken(bench: ProgramSandbox) -> list[str]:
 
 
 def _answer(
-    session_id: str, call: ExecCall, step: str, run: ProgramRun, outcome: LeftFiles
+    session_id: str, call: ExecCall, step: str, run: ProgramRun, outcome: RunOutputs
 ) -> dict[str, Any]:
     message = OUT_OF_TIME if run.is_timed_out else ("Out of memory" if run.exit_code == _KILLED else None)
     stderr = run.stderr

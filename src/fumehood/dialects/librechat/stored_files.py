@@ -45,7 +45,7 @@ class _Coming:
 _COMING: WeakKeyDictionary[StoredFiles, _Coming] = WeakKeyDictionary()
 
 
-class FileRoom:
+class FileQuota:
     """The room for one more file of an owner; made by `room_for_one`.
 
     Args:
@@ -103,9 +103,9 @@ class FileRoom:
 
 
 @asynccontextmanager
-async def room_for_one(stored_files: StoredFiles, owner: str) -> AsyncGenerator[FileRoom, None]:
+async def room_for_one(stored_files: StoredFiles, owner: str) -> AsyncGenerator[FileQuota, None]:
     """Counts the bytes of one upload of an owner until it is recorded or removed, which happens in the block."""
-    room = FileRoom(stored_files, owner)
+    room = FileQuota(stored_files, owner)
 
     try:
         yield room
@@ -168,7 +168,7 @@ class Shelf:
         async with room_for_one(self._services.stored_files, self._owner) as room:
             return await self._put(file, pieces, room)
 
-    async def _put(self, file: NewFile, pieces: AsyncIterator[bytes], room: FileRoom) -> StoredFile:
+    async def _put(self, file: NewFile, pieces: AsyncIterator[bytes], room: FileQuota) -> StoredFile:
         blobs = self._services.blobs
         max_bytes = self._services.settings.max_upload_bytes
         stored = await blobs.put(room.counted(pieces), kind=KIND, max_bytes=max_bytes)

@@ -27,7 +27,7 @@ from fumehood.dialects.librechat.answers import NotThereError, caller_of
 from fumehood.dialects.librechat.bodies import Continuation, ToolRunCall, read_programmatic
 from fumehood.dialects.librechat.exec_code import OUT_OF_TIME, RUN_ENVS
 from fumehood.dialects.librechat.stored_files import Shelf, new_session_id
-from fumehood.dialects.librechat.workspace import LeftFiles, Workspace
+from fumehood.dialects.librechat.workspace import RunOutputs, Workspace
 from fumehood.errors import FumehoodError, InvalidArgumentError, OverloadedError, ServerEndingError
 from fumehood.server.drain import RETRY_SECONDS
 from fumehood.server.json_bodies import read_object
@@ -285,7 +285,7 @@ class ToolRun:
         code = said["exit"] if type(said["exit"]) is int and -_CODES < said["exit"] < _CODES else 1
         stdout, stderr = str(said.get("stdout", "")), str(said.get("stderr", ""))
         self._bench.is_failed = code != 0
-        outcome = LeftFiles() if code else await self._workspace.take_out(self._bench)
+        outcome = RunOutputs() if code else await self._workspace.take_out(self._bench)
         words = {"stdout": stdout, "stderr": stderr, **outcome.words()}
 
         if code:

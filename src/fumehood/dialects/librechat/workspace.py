@@ -34,7 +34,7 @@ class _Input:
 
 
 @dataclass(slots=True, kw_only=True)
-class LeftFiles:
+class RunOutputs:
     """The files that a run has left.
 
     Attributes:
@@ -119,9 +119,9 @@ class Workspace:
             await bench.backend.write(bench.sandbox_id, f"{DATA_PATH}/{name}", counted())
             self._inputs[name] = _Input(stored, digest.digest(), ref)
 
-    async def take_out(self, bench: ProgramSandbox) -> LeftFiles:
+    async def take_out(self, bench: ProgramSandbox) -> RunOutputs:
         """Stores the files that the run created or changed; returns these, the unchanged and the removed ones."""
-        outcome = LeftFiles()
+        outcome = RunOutputs()
         listed = await bench.backend.file_call(bench.sandbox_id, ListFiles(path=DATA_PATH, depth=_DEEPEST))
         there = {
             info.path.removeprefix(f"{DATA_PATH}/"): info

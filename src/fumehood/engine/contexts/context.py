@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fumehood import failpoints
 from fumehood.cancellation import consume_result, wait_shared
-from fumehood.engine.cells import LastVariables, Underway
+from fumehood.engine.cells import CellInProgress, LastVariables
 from fumehood.engine.contexts.audited_executions import begin_execution
 from fumehood.engine.contexts.checkpoint_channel import CheckpointChannel
 from fumehood.engine.contexts.connection import ContextConnection, wire_request
@@ -66,7 +66,7 @@ class LiveContext:
         return self._turn.locked() or self._runner.is_cleaning_up
 
     @property
-    def underway(self) -> Underway | None:
+    def underway(self) -> CellInProgress | None:
         """The execution that is under way, unless it is a silent one."""
         return self._runner.underway
 

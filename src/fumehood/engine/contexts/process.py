@@ -239,7 +239,7 @@ class ContextProcess:
         self.link.close()
 
     def close(self, exit_: Exit) -> None:
-        """Records the end of its sandbox, and closes the connection."""
+        """Records how the process ended, and closes the connection."""
         if self.lives:
             self.exited.set_result(exit_)
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from fumehood import failpoints
 from fumehood.cancellation import keep
-from fumehood.engine.cells import Underway
+from fumehood.engine.cells import CellInProgress
 from fumehood.engine.clock import SandboxClock, Timer
 from fumehood.engine.contexts.connection import ContextConnection, RunningExecution, dropped_by_guest
 from fumehood.engine.contexts.process import ContextOwner, ContextProcess, Exit
@@ -70,14 +70,14 @@ class ExecutionRunner:
         self._meter = meter
         self._info = info
         # The running execution, for readers of the record.
-        self.underway: Underway | None = None
+        self.underway: CellInProgress | None = None
         self._stop: Stop | None = None
         # The calls of the last execution with tools; the ids of calls tell whether an answer belongs to it.
         self._tool_calls: ToolCalls | None = None
         self._was_interrupted = False
         self._cleanup: asyncio.Task[None] | None = None
 
-    def take_underway(self) -> Underway | None:
+    def take_underway(self) -> CellInProgress | None:
         """Returns the running execution as readers see it; readers do not see it from now on."""
         underway, self.underway = self.underway, None
         return underway
@@ -205,7 +205,7 @@ class ExecutionRunner:
 
         if not request.silent:
             position = sandbox.recorder.length(self._info.id)
-            self.underway = Underway(request, self._info.id, position, running.id, transcript)
+            self.underway = CellInProgress(request, self._info.id, position, running.id, transcript)
 
         def record(event: Event) -> None:
             if self.underway is not None:

@@ -34,7 +34,7 @@ _TEXT_EDITOR_TYPE = "text_editor_20250728"
 
 
 def anthropic_tools(words: ToolWords, *, bash: bool, text_editor: bool) -> list[Item]:
-    """Return the tools for `tools`."""
+    """Return the definitions for the field `tools` of a Messages request."""
     tools: list[Item] = [
         {"name": words.name, "description": words.description, "input_schema": words.schema()}
     ]
@@ -54,7 +54,7 @@ def anthropic_calls(blocks: Iterable[Item]) -> list[ModelCall]:
 
 
 def anthropic_answers(answered: Sequence[tuple[ModelCall, ToolResult]]) -> list[Item]:
-    """Return the one message of the user's role that answers all calls."""
+    """Return a list of one user message with all tool results; empty without calls."""
     if not answered:
         return []
 

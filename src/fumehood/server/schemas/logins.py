@@ -36,7 +36,7 @@ class LoginAnswer(BaseModel):
 
     @classmethod
     def of(cls, login: Login, current: Login | None) -> LoginAnswer:
-        """Makes it from the stored one."""
+        """Returns the answer for a stored login; `current` is the caller's own."""
         return cls(
             id=login.id,
             key_id=login.key_id,
