@@ -139,7 +139,10 @@ class Gathering:
 
     def allows_burst(self) -> bool:
         """Whether the thread sends waiting lines, is the only thread besides the main one, and few lines wait yet."""
-        is_alone = self._watch is not None and self._count_threads() == 1
+        # A thread counts once it runs, which the id of the watch shows: before that the one may be another that prints.
+        is_alone = (
+            self._watch is not None and self._watch.thread_id is not None and self._count_threads() == 1
+        )
         return is_alone and self._characters <= _MOST_WAITING_CHARACTERS
 
     def add(self, burst: Burst) -> str:

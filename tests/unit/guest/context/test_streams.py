@@ -272,6 +272,19 @@ def test_several_threads_may_flood(context):
     assert sorted(outcome.stdout.split()) == sorted(f"{n}-{i}" for n in range(4) for i in range(5000))
 
 
+def test_a_thread_begins_no_burst(context):
+    """A burst is of the main thread, while there is no other: two would write in the middle of each other's lines."""
+    context.run("import sys, threading")
+    outcome = context.run(
+        "def work():\n"
+        "    for _ in range(500): print('.'); found.append('write' in vars(sys.stdout))\n"
+        "found = []\n"
+        "for _ in range(20): other = threading.Thread(target=work); other.start(); other.join()\n"
+        "len(found), any(found)"
+    )
+    assert outcome.text == "(10000, False)"
+
+
 def test_a_line_that_is_unfinished_while_others_are_sent_stays_whole(context):
     """Sending gathered lines after a while takes no part of a line that a thread has begun."""
     outcome = context.run(
