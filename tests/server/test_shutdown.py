@@ -295,7 +295,7 @@ def test_x10_a_reader_who_does_not_read_costs_others_nothing(lasting: RunningSer
         # 60 MB, which a machine that is busy with something else needs its time for.
         until(lambda: api.get(info).status_code == 200, "the code has ended, whoever reads", seconds=240)
         # At most five times its output more: text, lines that wait, the last line, its bytes, and those in the socket.
-        assert peak_memory_bytes(server) - peak_before < 400 * MIB
+        assert peak_memory_bytes(server) - peak_before < 320 * MIB
         reset(lazy)
         assert run(api, slow, "1 + 1")["text"] == "2"
         settles(api, before)
